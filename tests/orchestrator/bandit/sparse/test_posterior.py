@@ -1,5 +1,8 @@
 """`bbkb.orchestrator.bandit.sparse.posterior`: The sparse posterior over all arms (BKB's; DTC on the 1/λ
 scale), fitted from counts.
+
+`bbkb.orchestrator.bandit.sparse.posterior`: The square root of K_𝒮 behind the Nyström embedding z(x) =
+L⁻¹ k_𝒮(x) (BKB, Calandriello et al. 2019, eq. 4).
 """
 
 from collections.abc import Callable
@@ -17,7 +20,7 @@ from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse import all_arms as all_arms_module
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
-from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, pivoted_cholesky
 from tests.orchestrator.bandit.conftest import Problem
 
 SEEDS = st.integers(0, 10**6)
@@ -270,3 +273,34 @@ def refined_mean(gram: np.ndarray, noise: np.ndarray, rewards: np.ndarray) -> np
     for _ in range(30):
         weights += cho_solve(factor, np.asarray(rewards - matrix @ weights, np.float64))
     return np.asarray(gram.astype(np.longdouble) @ weights, np.float64)
+
+
+@given(seed=st.integers(0, 10**6))
+def test_factor_restores_the_whole_matrix_even_if_it_is_singular(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(8, 2))
+    points = np.vstack((points, points[rng.integers(8, size=5)], points[:3] + 1e-10))  # duplicates, near-duplicates
+    for kernel in (RBF(5.0), Linear()):  # numerical rank below 16; rank 2
+        gram = kernel.cross(points, points)
+        pivots, factor = pivoted_cholesky(gram)
+        np.testing.assert_allclose(factor @ factor.T, gram[np.ix_(pivots, pivots)], atol=1e-13)
+        embedded = np.linalg.solve(factor, gram[pivots])
+        np.testing.assert_allclose(embedded.T @ embedded, gram, atol=1e-6)
+        assert len(set(pivots.tolist())) == len(pivots) < len(gram)
+        assert (np.diagonal(factor) > 0).all()
+
+
+def test_well_conditioned_matrix_keeps_every_row() -> None:
+    points = np.arange(10.0)[:, None]
+    pivots, _ = pivoted_cholesky(RBF(0.5).cross(points, points))
+    assert sorted(pivots.tolist()) == list(range(10))
+
+
+def test_empty_matrix_has_an_empty_factor() -> None:
+    assert [len(part) for part in pivoted_cholesky(np.empty((0, 0)))] == [0, 0]
+    assert [len(part) for part in pivoted_cholesky(np.zeros((3, 3)))] == [0, 0]
+
+
+def test_matrix_that_is_not_finite_is_rejected() -> None:
+    with pytest.raises(ValueError, match="must be finite"):
+        pivoted_cholesky(np.full((2, 2), np.nan))

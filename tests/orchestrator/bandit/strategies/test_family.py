@@ -1,5 +1,10 @@
-"""Strategies that choose one arm at a time by their belief, on a smooth function with noise."""
+"""Strategies that choose one arm at a time by their belief, on a smooth function with noise.
 
+The table of strategies: names, and classes that are imported when they are looked up.
+"""
+
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +18,7 @@ from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
 from bbkb.orchestrator.bandit.papers.igp_ucb import IGPUCB
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.bkb import BKB
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB, ExpectedImprovement, ProbabilityOfImprovement
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation, Pick
@@ -68,3 +74,25 @@ def test_prior_decides_if_the_warm_start_failed(strategy: Any) -> None:
     assert pick.variance == pytest.approx(100.0)
     if not isinstance(strategy, IGPUCB):  # whose grid lacks most arms
         assert pick.arm == min(set(range(60)) - set(state.initial)), "all are equal: the lowest index"
+
+
+def test_strategies_name_their_classes() -> None:
+    assert [STRATEGIES.name_of(cls) for cls in STRATEGIES.values()] == list(STRATEGIES)
+    assert STRATEGIES.name_of(dict) is None
+
+
+def test_strategies_have_no_other_name() -> None:
+    assert "gp_ucb2" not in STRATEGIES
+    with pytest.raises(KeyError):
+        STRATEGIES["gp_ucb2"]
+
+
+def test_settings_of_the_default_strategy_import_no_other_strategy() -> None:
+    script = """
+import sys
+from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
+dump_strategy(build_strategy("bbkb"))
+print([name for name in sys.modules if name.endswith((".papers", ".problems", ".interop"))])
+"""
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert printed == "[]\n"
