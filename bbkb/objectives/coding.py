@@ -140,9 +140,9 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
     return codes
 
 
-def code_of(parameter: Parameter, value: object) -> float:
+def code_of(parameter: Parameter, value: object, is_bounded: bool = True) -> float:
     """Return the code of a user's value. Raises ValueError, with a predicate as its message, if the
-    value is invalid."""
+    value is invalid. With `is_bounded` False, a number may be beyond the bounds of its range."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = parameter.levels
@@ -152,12 +152,13 @@ def code_of(parameter: Parameter, value: object) -> float:
         return float(allowed.index(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise ValueError(f"must be a number, got {value!r}")
-    if not parameter.low <= value <= parameter.high:
+    is_within = parameter.low <= value <= parameter.high
+    if not is_within and (is_bounded or (parameter.log and value <= 0)):
         raise ValueError(f"must be from {parameter.low:g} to {parameter.high:g}, got {value!r}")
     if parameter.stride is None:
         return float(_scaler(parameter).to_vector(np.array([float(value)]))[0])
     steps = (value - parameter.low) / parameter.stride
-    if abs(steps - round(steps)) > _SAME * max(1.0, steps):
+    if abs(steps - round(steps)) > _SAME * max(1.0, abs(steps)):
         rule = "a whole number" if parameter.stride == 1 else f"{parameter.low:g} plus steps of {parameter.stride:g}"
         raise ValueError(f"must be {rule}, got {value!r}")
     return float(round(steps))

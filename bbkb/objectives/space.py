@@ -114,6 +114,19 @@ class SearchSpace:
         self.put(columns, 0, configuration)
         return self.candidates_of(columns)
 
+    def beyond(self, configuration: Mapping[str, object]) -> Candidates:
+        """Return the arm of a configuration that cannot be evaluated, but is comparable with the others:
+        a number is beyond the bounds of its range, or a clause forbids the combination.
+
+        Raises ObjectiveError, like `code_of`, for other configurations.
+        """
+        codes, missing = self._given_codes(configuration, is_bounded=False)
+        if missing is not None:
+            raise ObjectiveError(f"{missing} is missing")
+        columns = self.columns_of(codes)
+        self.put(columns, 0, configuration)
+        return self.candidates_of(columns)
+
     @cached_property
     def first_codes(self) -> Codes:
         """The codes (≤ 1, P) of the first evaluation: of each parameter the user's `default` or `prior`, or
@@ -214,7 +227,7 @@ class SearchSpace:
             raise ObjectiveError(f"the configuration is forbidden by the clause: {wording([broken])}")
         return codes
 
-    def _given_codes(self, configuration: object) -> tuple[Codes, str | None]:
+    def _given_codes(self, configuration: object, is_bounded: bool = True) -> tuple[Codes, str | None]:
         """Return the codes (1, P) of a configuration up to its first missing parameter, and that one."""
         if not isinstance(configuration, Mapping):
             names = ", ".join(self.parameters)
@@ -225,13 +238,15 @@ class SearchSpace:
         codes = np.full((1, len(self.parameters)), np.nan)
         column = {name: index for index, name in enumerate(self.parameters)}
         for name in self.order:
-            code = self._given_code(name, configuration, codes)
+            code = self._given_code(name, configuration, codes, is_bounded)
             if code is None:
                 return codes, name
             codes[0, column[name]] = code
         return codes, None
 
-    def _given_code(self, name: str, configuration: Mapping[Any, object], codes: Codes) -> float | None:
+    def _given_code(
+        self, name: str, configuration: Mapping[Any, object], codes: Codes, is_bounded: bool
+    ) -> float | None:
         """Return the code of a parameter, None if it is missing; `codes` (1, P) has those of its conditions."""
         parameter = self.parameters[name]
         clauses = conditions(parameter)
@@ -242,7 +257,7 @@ class SearchSpace:
                 )
             return math.nan
         if name in configuration:
-            return self._code(name, configuration[name])
+            return self._code(name, configuration[name], is_bounded)
         if isinstance(parameter, Constant):
             return 0.0
         return None
@@ -275,9 +290,9 @@ class SearchSpace:
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in drawn_values.items()}
         return {**plain, **{name: configuration[name] for name in named}}
 
-    def _code(self, name: str, value: object) -> float:
+    def _code(self, name: str, value: object, is_bounded: bool = True) -> float:
         try:
-            return coding.code_of(self.parameters[name], value)
+            return coding.code_of(self.parameters[name], value, is_bounded)
         except ValueError as error:
             raise ObjectiveError(f"{name} {error}") from error
 

@@ -178,7 +178,7 @@ class Campaign:
         check_room(settings, parts.resources, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)
-        known = existing(settings, parts.problem.candidates)
+        known = existing(settings, parts.problem)
         if known is not None and known.left_out:
             warn_user(f"known_results: of {known.source}, {known.not_learned}")
         return create_run(settings, parts, known), settings, parts

@@ -48,8 +48,8 @@ class Grows(Protocol[S]):
 
     def extend(self, state: S, features: Floats, retired: Sequence[int], log_prior: Floats | None = None) -> S:
         """Return the state with n ≥ 0 appended arms, `features` (n, d), and with the `retired` arms
-        excluded from later choices. Growth is then due again only after further results.
-        `log_prior` (n,): see `Arms`."""
+        excluded from later choices; a retired new arm only has results from elsewhere. Growth is
+        then due again only after further results. `log_prior` (n,): see `Arms`."""
 
     def arms_to_retire(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """Return arms to retire, so that at most `most` remain if possible: those with the smallest

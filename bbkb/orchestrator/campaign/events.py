@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.campaign.settings import Recorded
 from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.orchestrator.wording import plural, rounded
@@ -91,9 +92,22 @@ class ExistingTaken:
     arms: tuple[int, ...]
     values: tuple[float, ...]  # the results of these arms, on the user's scale
     left_out: tuple[str, ...] = ()  # the results that match no candidate, each with its reason
+    # the values of each parameter (n,) in the last n results, which are outside the space: the model learns
+    # them, and they are no candidates. Their arms follow the initial candidates
+    outside: Mapping[str, tuple[Scalar, ...]] = field(default_factory=dict)
     # the parameters of the best result
     best_parameters: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["existing_taken"] = "existing_taken"
+
+    @property
+    def outside_count(self) -> int:
+        """The number of results outside the space."""
+        return max(map(len, self.outside.values()), default=0)
+
+    @property
+    def inside_values(self) -> tuple[float, ...]:
+        """The values of candidates."""
+        return self.values[: len(self.values) - self.outside_count]
 
     def __str__(self) -> str:
         text = f"{plural(len(self.arms), 'result')} of {self.source}"

@@ -270,6 +270,7 @@ class Existing:
 
     not_learned: ExistingTaken | None = None  # the results, until the first refresh learns them
     count: int = 0
+    outside: int = 0  # the number of those that are outside the space
     unmatched: int = 0  # the number of results that match no candidate
     best: Best | None = None
 

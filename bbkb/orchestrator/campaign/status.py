@@ -259,6 +259,7 @@ class TrialsStatus:
     running: tuple[RunningTrial, ...]  # the longest-running ones, at most 8
     recent: tuple[EndedAttempt, ...]  # attempts that ended recently, the newest last
     existing: int  # results known before the campaign, which no other number includes
+    existing_outside: int  # those of them that are outside the space: learned, and not proposed
     existing_unmatched: int  # results that match no candidate
     failures: Causes  # failed attempts by cause
 
@@ -444,6 +445,7 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
         running=_longest_running(state, state.clock.last_time + since) if is_open else (),
         recent=state.notes.recent,
         existing=state.results.existing.count,
+        existing_outside=state.results.existing.outside,
         existing_unmatched=state.results.existing.unmatched,
         failures=state.notes.failures,
     )

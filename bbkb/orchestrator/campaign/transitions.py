@@ -426,8 +426,9 @@ def _open_session(draft: Draft, event: events.SessionOpened) -> None:
 
 def _take_existing(draft: Draft, event: events.ExistingTaken) -> None:
     best = None
-    if event.values:
+    if values := event.inside_values:
         reward = draft.before.settings.goals.reward
-        first = max(range(len(event.values)), key=lambda index: reward(event.values[index]))
+        first = max(range(len(values)), key=lambda index: reward(values[index]))
         best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
-    draft.results.existing = Existing(event, len(event.arms), len(event.left_out), best)
+    counts = len(event.arms), event.outside_count, len(event.left_out)
+    draft.results.existing = Existing(event, *counts, best)

@@ -89,7 +89,7 @@ def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
     steps is less than one complete training."""
     count = len(parts.problem.candidates)
     budget = settings.budget
-    if budget.evaluations > count and parts.problem.pool.space is None:
+    if budget.evaluations > count and not parts.problem.pool.grows:
         effect = (
             "candidates are evaluated again, which gives new information only if values are noisy; set "
             "objective.deterministic: true if they are not"

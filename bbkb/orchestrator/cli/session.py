@@ -64,7 +64,7 @@ def run_new(
     with naming_places(file, assignments):
         settings = read_sources(settings)
         parts = build_new(settings)
-        existing_results = existing(settings, parts.problem.candidates)
+        existing_results = existing(settings, parts.problem)
         if is_dry:
             runs.check_writable(settings)
         else:

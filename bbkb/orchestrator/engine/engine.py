@@ -37,6 +37,7 @@ from bbkb.orchestrator.campaign.events import (
     CandidatesGrown,
     Computed,
     Event,
+    ExistingTaken,
     ModelRefreshed,
     PickedTrial,
     Recommendation,
@@ -205,7 +206,7 @@ class Engine:
         """Append `event` to `log`, and apply it. An interrupt may leave an event that is only in `log`,
         but never one that is missing there."""
         state = apply(self.state, event)
-        grown = self._grown(event) if isinstance(event, CandidatesGrown) else None
+        grown = self._grown(event)
         log.append(event)
         self._move(event, state, grown)
 
@@ -215,7 +216,7 @@ class Engine:
         Raises CampaignError if the strategy cannot append candidates, and other errors if `event` cannot
         follow the events before it.
         """
-        grown = self._grown(event) if isinstance(event, CandidatesGrown) else None
+        grown = self._grown(event)
         if isinstance(event, ModelRefreshed):
             observations = [*self.observations_of(event.trials, self.state), *self.state.existing_observations]
             self.model = self.strategy.restore(self._with_curves(self.state), observations, event.record)
@@ -357,12 +358,19 @@ class Engine:
             deviation=None if reward is None else reward[1],
         )
 
-    def _grown(self, event: CandidatesGrown) -> tuple[StrategyState, Pool]:
-        """Return the model and the pool with the appended candidates of `event`."""
+    def _grown(self, event: Event) -> tuple[StrategyState, Pool] | None:
+        """Return the model and the pool with the arms that `event` appends; None if it appends none."""
+        match event:
+            case CandidatesGrown(columns=columns, retired=retired):
+                appended = Appended(columns, retired)
+            case ExistingTaken(outside=columns) if columns:
+                appended = Appended(columns, tuple(range(len(self.pool), len(self.pool) + event.outside_count)))
+            case _:
+                return None
         if not isinstance(self.strategy, Grows):
             raise CampaignError("the log appends candidates, but the strategy in its settings cannot")
-        pool, features, log_prior = self.pool.append(Appended(event.columns, event.retired))
-        model: StrategyState = self.strategy.extend(self.model, features, event.retired, log_prior)
+        pool, features, log_prior = self.pool.append(appended)
+        model: StrategyState = self.strategy.extend(self.model, features, appended.retired, log_prior)
         return model, pool
 
     def _move(self, event: Event, state: CampaignState, grown: tuple[StrategyState, Pool] | None) -> None:

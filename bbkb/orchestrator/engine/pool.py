@@ -34,7 +34,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates, and the `space` of new ones; None if the set does not grow.
+    """Candidates, and their `space`; None if they are not those of a space.
 
     `grows`: whether the strategy may request new ones.
     """

@@ -225,8 +225,12 @@ def _outcomes(status: Status) -> str:
 def _known(status: Status) -> Iterator[Fact]:
     trials, aside = status.trials, status.workers.set_aside
     if trials.existing:
-        unmatched = f"{trials.existing_unmatched} more are not learned" if trials.existing_unmatched else ""
-        yield Fact("known results", f"{trials.existing:,}", unmatched)
+        remark = joined(
+            "; ",
+            trials.existing_outside and f"{trials.existing_outside} outside the space are learned and not proposed",
+            trials.existing_unmatched and f"{trials.existing_unmatched} more are not learned",
+        )
+        yield Fact("known results", f"{trials.existing:,}", remark)
     if aside:
         listed = ", ".join([*map(str, aside[:5]), *["…"] * (len(aside) > 5)])
         yield Fact("set aside", f"{plural(len(aside), 'candidate')} that killed several workers", listed, "problem")

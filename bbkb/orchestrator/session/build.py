@@ -265,7 +265,8 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
         objective.check(candidates.columns)
     workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
     strategy = _for_workers(build_strategy(settings.strategy), workers)
-    pool = Pool(candidates, growing_space(settings))
+    space = SearchSpace(settings.space, settings.forbid) if settings.space else None
+    pool = Pool(candidates, space, grows=growing_space(settings) is not None)
     problem = Problem(settings.seed, pool, strategy, settings.objective.deterministic, settings.goals.for_strategy)
     resources = resources_of(settings, candidates)
     return Parts(problem, _with_metrics(objective, settings), resources, _find_enqueued(settings, candidates))

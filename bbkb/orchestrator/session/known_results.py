@@ -3,8 +3,9 @@
 A result is matched to a candidate by the index in the column `arm`, or by its parameters, which
 must all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates
 have equal parameters, the first one is used. The parameter `row` (a table's row index) may be
-missing. In a space, all results become candidates first. A result that matches no candidate is left
-out, with its reason.
+missing. In a space, all results become candidates first. The model learns a result outside the space
+(beyond the bounds of a range, or forbidden) too, if it can append arms; it is never chosen. Any other
+result that matches no candidate is left out, with its reason.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from bbkb.objectives.parameters import Range, Scalar
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.objectives.tabular import ROW, Cells, Column, as_typed, as_typed_with_gaps, read_cells
+from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import (
     GivenResults,
@@ -34,7 +36,9 @@ from bbkb.orchestrator.campaign.settings import (
     Source,
     origin_of,
 )
+from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import array_of, match_rows, text_of
+from bbkb.orchestrator.engine.pool import plain_columns
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.history.rows import TrialRow
@@ -62,37 +66,50 @@ class _Results:
         return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}{because and f' ({because})'}"
 
 
-def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None:
-    """Return the known results of a new campaign, matched to `candidates`; None if there are none.
+def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
+    """Return the known results of a new campaign, matched to the candidates; None if there are none.
     A resume reads them from its log.
 
     Raises UserError if a source cannot be read, a column is missing or wrong, or no result of a
-    source matches a candidate.
+    source can be learned.
     """
+    candidates = problem.candidates
     direction = settings.goals.objectives[0].direction
     sources: list[_Results] = []
     arms: list[NDArray[np.intp]] = []
+    outside: list[Candidates] = []
     for number, source in enumerate(settings.known_results):
         if isinstance(source, ResultTable | KnownRun | GivenResults):
             with _naming(f"known_results.{number}"):
                 results = _read(source, candidates, direction)
-                arms.append(_matched(results, candidates))
-                if isinstance(source, GivenResults) and settings.space:
-                    results = _explained(results, np.flatnonzero(arms[-1] < 0), source, settings)
+                matched = _arms(results, candidates)
+                matched[list(results.refused)] = -1
+                if isinstance(source, GivenResults) and problem.pool.space is not None:
+                    results = _with_outside(results, matched, source, problem, outside)
+                _check_any(results, matched, candidates)
                 sources.append(results)
-    return _take(sources, arms, candidates, direction) if sources else None
+                arms.append(matched)
+    return _take(sources, arms, candidates, direction, outside) if sources else None
 
 
-def _explained(
-    results: _Results, left_out: NDArray[np.intp], source: GivenResults, settings: Settings
-) -> _Results:  # fmt: skip
-    """Return `results` with the reason why each of the rows `left_out` is not in the space."""
-    space = SearchSpace(settings.space, settings.forbid)
+def _with_outside(
+    results: _Results, arms: NDArray[np.intp], source: GivenResults, problem: Problem, outside: list[Candidates]
+) -> _Results:
+    """Give the results that the model can learn although they are outside the space a place in `arms` (n,)
+    and `outside`. Return `results` with the reason why each of the others is not learned."""
+    space = problem.pool.space
+    assert space is not None
     given = _without_fixed(source, space.parameters)
+    learns = isinstance(problem.strategy, Grows) and problem.strategy.grows
     refused = dict(results.refused)
-    for row in left_out.tolist():
+    for row in np.flatnonzero(arms < 0).tolist():
         try:
-            space.code_of(given[row])
+            if not learns:
+                space.code_of(given[row])
+            else:
+                beyond = space.beyond(given[row])
+                arms[row] = len(problem.candidates) + len(outside)
+                outside.append(beyond)
         except ObjectiveError as error:
             refused[row] = str(error)
     return replace(results, refused=refused)
@@ -206,24 +223,12 @@ def _known_parameters(
 
 
 def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object]]:
-    """Return the distinct configurations of these results that belong to the space, as candidates.
-    The others are counted later. Raises UserError if none of a source belongs to it."""
+    """Return the distinct configurations of these results that belong to the space, as candidates."""
     distinct: dict[bytes, Mapping[str, object]] = {}
-    for number, data in enumerate(known):
-        if not isinstance(data, GivenResults):
-            continue
-        given = _without_fixed(data, space.parameters)
-        refusals: list[ObjectiveError] = []
-        for configuration in given:
-            try:
+    for data in known:
+        for configuration in _without_fixed(data, space.parameters) if isinstance(data, GivenResults) else ():
+            with contextlib.suppress(ObjectiveError):  # `existing` gives the reasons
                 distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
-            except ObjectiveError as error:
-                refusals.append(error)
-        if refusals and len(refusals) == len(given):
-            raise UserError(
-                f"known_results.{number}: none of the {len(given)} results of {data.source} belongs to the space "
-                f"(the first: {refusals[0]})"
-            )
     return list(distinct.values())
 
 
@@ -242,8 +247,9 @@ def _take(
     arms: Sequence[NDArray[np.intp]],
     candidates: Candidates,
     direction: str,
+    outside: Sequence[Candidates],
 ) -> ExistingTaken:
-    """Return the results that match candidates: those with `arms` >= 0."""
+    """Return the results with `arms` >= 0: those of candidates, then those `outside`."""
     left_out = [
         results.wording(int(index), "no candidate is equal")
         for results, matched in zip(sources, arms, strict=True)
@@ -251,28 +257,31 @@ def _take(
     ]
     all_arms = np.concatenate(arms)
     values = np.concatenate([results.values for results in sources])
+    order = np.flatnonzero(all_arms >= 0)
+    order = order[np.argsort(all_arms[order] >= len(candidates), kind="stable")]
+    columns = [plain_columns(each) for each in outside]
     event = ExistingTaken(
         time=time.time(),
         source=" and ".join(results.source for results in sources),
-        arms=tuple(all_arms[all_arms >= 0].tolist()),
-        values=tuple(values[all_arms >= 0].tolist()),
+        arms=tuple(all_arms[order].tolist()),
+        values=tuple(values[order].tolist()),
         left_out=tuple(left_out),
+        outside={name: tuple(each[name][0] for each in columns) for name in columns[0]} if columns else {},
     )
-    best = (np.argmax if direction == "maximize" else np.argmin)(event.values)
+    if not event.inside_values:
+        return event
+    best = (np.argmax if direction == "maximize" else np.argmin)(event.inside_values)
     return replace(event, best_parameters=candidates.parameters(event.arms[int(best)]))
 
 
-def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
-    """Return the candidate of each result; −1 if none. Raises UserError if none matches."""
-    arms = _arms(results, candidates)
-    arms[list(results.refused)] = -1
+def _check_any(results: _Results, arms: NDArray[np.intp], candidates: Candidates) -> None:
+    """Raise UserError if no result has an arm."""
     if not (arms >= 0).any():
         raise UserError(
             f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
             f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a "
             "candidate's"
         )
-    return arms
 
 
 def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[TrialRow]]:

@@ -42,7 +42,7 @@ def dry_run(tmp_path: Path, tree: dict[str, Any], *arguments: str) -> str:
 def test_plan_shows_the_first_evaluations_of_the_run(tmp_path: Path, strategy: str) -> None:
     settings = from_mapping(campaign(tmp_path, strategy={"name": strategy}))
     parts = build(settings)
-    planned = first_arms(settings, parts, existing(settings, parts.problem.candidates))
+    planned = first_arms(settings, parts, existing(settings, parts.problem))
     created = Campaign.__new__(Campaign)
     created.settings = settings
     trials = history_of(created.run(progress=False)).trials

@@ -16,6 +16,7 @@ from bbkb import load, tune
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Choice, Ordered, Range, Space
 from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
@@ -26,6 +27,7 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.reading import read_history
@@ -63,7 +65,7 @@ def read_table(path: Path, text: str, of: Candidates | None = None, **options: A
 
 def read(*sources: dict[str, Any], of: Candidates, direction: str = "maximize") -> ExistingTaken:
     tree = {"name": "c", "objective": {"name": "branin", "direction": direction}, "budget": {"evaluations": 3}}
-    event = existing(from_mapping({**tree, "known_results": sources}), of)
+    event = existing(from_mapping({**tree, "known_results": sources}), Problem(0, Pool(of), STRATEGIES["uniform"]()))
     assert event is not None
     return event
 
@@ -321,14 +323,35 @@ def test_every_result_of_an_own_run_is_learned_in_a_continuous_space(
     assert len(tune(loss, SQUARE, evaluations=4, **how)) == 4  # the same source does not change the run
 
 
-def test_result_outside_the_space_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_outside_the_space_are_learned_and_never_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best values are beyond a bound or forbidden; one is no value of the choice."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text("x,y,model,reward\n.5,.5,1,1\n1.5,.2,1,-9\n.5,.5,3,-9\n")
+    (tmp_path / "t.csv").write_text("x,y,model,reward\n.1,.5,1,.9\n1.5,.2,1,-9\n.2,.3,2,-8\n.5,.5,3,-9\n")
     space: Space = {**SQUARE, "model": Choice(("1", "2"))}
-    with pytest.warns(UserWarning, match="x must be from 0 to 1, got 1.5.*model must be one of '1', '2'"):
-        result = tune(lambda x, y, model: x, space, evaluations=1, known_results=[{"table": "t.csv"}], **LOSS)
+    known_results = [{"table": "t.csv"}]
+    settings = {"forbid": [{"model": "2"}]}
+    arguments: dict[str, Any] = {**LOSS, "known_results": known_results, "run": "a", "settings": settings}
+    with pytest.warns(UserWarning, match="1 not learned.*model must be one of '1', '2'"):
+        result = tune(lambda x, y, model: x + y, space, evaluations=14, **arguments)
     known = present(result.known)
-    assert (known.values, len(known.left_out)) == ((1.0,), 2)
+    assert (known.values, known.outside_count, len(known.left_out)) == ((0.9, -9.0, -8.0), 2, 1)
+    assert all(trial.parameters["x"] <= 1 and trial.parameters["model"] == "1" for trial in result.trials)
+    assert present(result.best_observed.value) >= 0
+    assert present(present(result.best).value) >= 0
+    again = tune(lambda x, y, model: x + y, space, evaluations=16, resume=True, **arguments)
+    assert [trial.parameters for trial in again.trials][:14] == [trial.parameters for trial in result.trials]
+
+
+def test_strategy_whose_candidates_are_fixed_names_the_results_outside_the_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("x,y,reward\n.5,.5,1\n1.5,.2,-9\n")
+    with pytest.warns(UserWarning, match="x must be from 0 to 1, got 1.5"):
+        result = tune(loss, SQUARE, evaluations=1, strategy="uniform", known_results=[{"table": "t.csv"}], **LOSS)
+    assert present(result.known).values == (1.0,)
 
 
 @pytest.mark.parametrize("given", [{"x": 0.1}, {"x": 0.1, "y": None}])

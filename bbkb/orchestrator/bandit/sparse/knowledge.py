@@ -40,6 +40,7 @@ class Knowledge:
     goals: Goals
     failed: Indices
     curves: Curves
+    outside: Indices
 
     @cached_property
     def posterior(self) -> SparsePosterior:
@@ -119,10 +120,13 @@ class Knowledge:
     @cached_property
     def best_score(self) -> float:
         """The score of the best mean reward; if rewards are noisy, the best posterior mean of a
-        pulled arm."""
+        pulled arm. Arms `outside` count only if there are no others."""
+        arms = self.pulls.arms
+        counted = ~np.isin(arms, self.outside) if len(self.outside) else np.ones(len(arms), np.bool_)
+        counted |= not counted.any()
         if self.calibration is not None and is_noisy(self.calibration.fitted):
-            return float(self.posterior.moments(self.pulls.arms)[0].max()) + self.posterior.fit.offset
-        return float(self.scale.scores(mean_rewards(self.pulls)).max())
+            return float(self.posterior.moments(arms[counted])[0].max()) + self.posterior.fit.offset
+        return float(self.scale.scores(mean_rewards(self.pulls))[counted].max())
 
     @property
     def has_prospect(self) -> bool:

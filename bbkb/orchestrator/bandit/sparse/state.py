@@ -103,6 +103,8 @@ class SparseState:
     initial: tuple[int, ...] = ()  # the warm start's arms, in order
     # arms that could not be evaluated, and those that were retired, ascending
     set_aside: Indices = field(default_factory=_no_numbers)
+    # arms set aside from the start, because the search may not choose them: only their results count, ascending
+    outside: Indices = field(default_factory=_no_numbers)
     # the relation between features and parameters; None if it is unknown
     layout: Layout | None = None
     # the calibration of the model; None if the model is not calibrated
@@ -141,6 +143,7 @@ class SparseState:
             goals=self.goals,
             failed=self.failed,
             curves=self.curve_state.known,
+            outside=self.outside,
         )
 
     @property
@@ -230,14 +233,17 @@ class SparseState:
         return remaining
 
     def extend(self, features: Floats, retired: Sequence[int] = (), log_prior: Floats | None = None) -> Self:
-        """Return the state with n ≥ 0 new arms appended, and with the `retired` arms set aside.
+        """Return the state with n ≥ 0 new arms appended, and with the `retired` arms set aside. New arms among
+        them are `outside`.
 
         `features` (n, d) and `log_prior` (n,) belong to the new arms. Raises ValueError if features
         are not finite, or d differs from that of the existing arms.
         """
-        set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
+        aside = np.array(retired, np.intp)
+        set_aside = read_only(np.union1d(self.set_aside, aside), np.intp)
+        outside = read_only(np.union1d(self.outside, aside[aside >= len(self.model.arms)]), np.intp)
         milestones = replace(self.milestones, grown_at=self.pulls.total)
-        after = replace(self, set_aside=set_aside, milestones=milestones)
+        after = replace(self, set_aside=set_aside, outside=outside, milestones=milestones)
         if not len(features):
             return after
         if self.log_prior is not None and log_prior is not None:

@@ -102,16 +102,18 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     model may mistake a narrow optimum for noise. Two exceptions: repeated pulls always had the same
     reward, or no arm was pulled twice and the arms around the best one show no noise
     (`local_noise`). Arms whose mean reward is implausibly far above all others are ignored, as are
-    arms whose pulls were all stopped early.
+    arms whose pulls were all stopped early, and arms outside the space.
     Return None if there are several objectives or constraints.
     """
     is_single = state.goals.is_single
-    if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
+    arms = state.pulls.finished_arms
+    is_outside = np.isin(arms, state.outside)
+    if state.calibration is None or not is_single or is_outside.all():
         return None
     if state.curve_evidence is not None:
         return _recommendation_by_curves(state, state.curve_evidence)
     means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
-    outlier = is_outlier(means)
+    outlier = is_outlier(means) | is_outside
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
     is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])

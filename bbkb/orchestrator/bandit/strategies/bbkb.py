@@ -220,7 +220,9 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
             state.pulls.total, state.milestones.grown_at, self.model.results_at_first_fit(state.layout)
         ):
             return None
-        pulled = state.pulls.arms
+        pulled = np.setdiff1d(state.pulls.arms, state.outside, assume_unique=True)
+        if not len(pulled):
+            return None
         best = pulled[np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]]
         around = tuple(best.tolist()) if state.goals.is_single else leaders(state, AROUND)
         return Growth(around=around, lengthscales=state.calibration.fitted.lengthscales)
