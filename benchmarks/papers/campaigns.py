@@ -184,7 +184,7 @@ def finish_and_read(settings: Settings) -> Sequence[Event]:
     run, events = _find(settings)
     if run is None:
         parts = build(settings)
-        run = create_run(settings, parts, existing(settings, parts.problem.candidates))
+        run = create_run(settings, parts, existing(settings, parts.problem))
     if not _is_finished(events):
         outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":

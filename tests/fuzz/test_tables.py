@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.tabular import table_candidates, table_objective
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.settings import Settings
+from bbkb.orchestrator.engine.engine import Problem
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.settings.loading import from_mapping
@@ -71,7 +74,7 @@ def test_table_becomes_candidates_or_is_rejected_with_a_reason(tmp_path: Path, e
         else:
             assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step=None, **_: None).value)
         try:
-            taken = existing(known(path), SPACE)
+            taken = existing(known(path), Problem(0, Pool(SPACE), STRATEGIES["uniform"]()))
         except (ObjectiveError, UserError) as error:
             check_reason(error)
         else:

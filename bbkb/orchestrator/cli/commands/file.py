@@ -53,7 +53,7 @@ def validate(
         settings = read_sources(settings)
         parts = build_new(settings)
         check_room(settings, parts.resources, address, or_here=False)
-        existing_results = existing(settings, parts.problem.candidates)
+        existing_results = existing(settings, parts.problem)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_remarks(console, settings, parts, existing_results)
