@@ -86,7 +86,7 @@ def _wrong_value(parameter: Parameter, value: Scalar) -> Iterator[str]:
 
 def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:
     for operand in operands(clause):
-        names = [operand.name, *([] if operand.other is None else [operand.other])]
+        names = [*operand.summed, *([] if operand.other is None else [operand.other])]
         unknown = [name for name in names if name not in space]
         if unknown:
             rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
@@ -152,15 +152,15 @@ def holds(space: Space, clauses: Sequence[Clause], codes: Codes) -> Mask:
 
 
 def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, int]) -> Mask:
-    mine = codes[:, column[operand.name]]
     if isinstance(operand.bound, tuple):
         allowed = [coding.code_of(space[operand.name], value) for value in operand.bound]
-        return np.isin(mine, allowed)
+        return np.isin(codes[:, column[operand.name]], allowed)
     if isinstance(operand.bound, str):
         bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
     else:
         bound = np.full(len(codes), float(operand.bound))
-    return _COMPARE[operand.operator](_numbers(space[operand.name], mine), bound)  # NaN is false
+    mine = sum(_numbers(space[name], codes[:, column[name]]) for name in operand.summed)
+    return _COMPARE[operand.operator](mine, bound)  # NaN is false
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:

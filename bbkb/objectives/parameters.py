@@ -10,7 +10,8 @@ of `OneFeature`, and a key in `bbkb.orchestrator.settings.spaces.PARAMETERS`.
 A *clause* maps parameter names to tests, and holds if all of its tests hold. A list of clauses
 holds if any of them holds. A test is a tuple of allowed values, or a `Comparison` with a number or
 with another parameter. A test of a parameter that does not exist in a configuration (because its
-own condition does not hold) never holds. Campaign files may contain a single value instead of a
+own condition does not hold) never holds. The name `a + b` tests the sum of parameters; campaign files
+may contain `{sum: [a, b], above: 1}` for it. Campaign files may contain a single value instead of a
 tuple with one value, and a single clause instead of a list with one clause.
 """
 
@@ -42,6 +43,7 @@ Clause = Mapping[str, Test]
 Written = Mapping[str, Scalar | Sequence[Scalar] | Comparison]  # a clause as in a campaign file
 When = Written | Sequence[Written]
 
+PLUS = " + "  # between the names of a sum; no parameter's name contains it
 OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 
 
@@ -53,12 +55,28 @@ def clauses_of(written: When) -> tuple[Clause, ...]:
             raise ValueError(f"must map parameters to values, such as {{model: [svm]}}, got {clause!r}")
     if not several:
         raise ValueError("must hold at least one condition, got none")
-    return tuple({str(name): _test(str(name), test) for name, test in clause.items()} for clause in several)
+    return tuple(
+        {str(name): _test(str(name), test) for name, test in _with_named_sum(clause).items()} for clause in several
+    )
+
+
+def _with_named_sum(clause: Mapping[str, object]) -> Mapping[str, object]:
+    """Return `{sum: [a, b], above: 1}` as `{"a + b": {above: 1}}`, and other clauses unchanged."""
+    bounds = {operator: clause[operator] for operator in OPERATORS if operator in clause}
+    if "sum" not in clause or not bounds:
+        return clause
+    names = clause["sum"]
+    if not isinstance(names, list | tuple) or len(names) < 2 or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"sum must be a list of two or more parameters, such as [a, b], got {names!r}")
+    others = {name: test for name, test in clause.items() if name != "sum" and name not in bounds}
+    return {**others, PLUS.join(names): bounds}
 
 
 def _test(name: str, test: object) -> Test:
     if isinstance(test, Mapping):
         return _comparison(name, test)
+    if PLUS in name:
+        raise ValueError(f"{name} must be compared by {', '.join(OPERATORS)}, got {test!r}")
     values = tuple(test) if isinstance(test, list | tuple) else (test,)
     if not values:
         raise ValueError(f"{name} must be compared with at least one value, got none")
@@ -94,9 +112,14 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 class Operand:
     """A test in a clause: a parameter, an operator and a bound."""
 
-    name: str  # the compared parameter
+    name: str  # the compared parameter, or the sum `a + b` of several
     operator: str  # `in` or one of `OPERATORS`
     bound: tuple[Scalar, ...] | float | str  # a value, a parameter, or the values for `in`
+
+    @property
+    def summed(self) -> list[str]:
+        """The compared parameters, whose sum is meant."""
+        return self.name.split(PLUS)
 
     @property
     def other(self) -> str | None:
@@ -116,7 +139,7 @@ def operands(clause: Clause) -> Iterator[Operand]:
 
 def names_in(clauses: Sequence[Clause]) -> list[str]:
     """Return the distinct parameters in `clauses`, in order."""
-    names = [name for clause in clauses for operand in operands(clause) for name in (operand.name, operand.other)]
+    names = [name for clause in clauses for operand in operands(clause) for name in (*operand.summed, operand.other)]
     return list(dict.fromkeys(name for name in names if name is not None))
 
 

@@ -271,9 +271,30 @@ class SearchSpace:
         if self._given_codes(configuration)[1] is None:
             self.code_of(configuration)
             return configuration
+        codes = self.draw_with(configuration, rng)
+        values = self.columns_of(codes[:1])
+        drawn_values = {name: column[0] for name, column in values.items() if column[0] is not None}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in drawn_values.items()}
+        named = {name: value for name, value in configuration.items() if value is not None}
+        return {**plain, **named}
+
+    def draw_with(
+        self, configuration: Mapping[str, Scalar], rng: np.random.Generator, others: Codes | None = None
+    ) -> Codes:
+        """Return allowed configurations (n, P), n ≥ 1, with these values; None: the parameter does not exist.
+
+        The values of other parameters are those of `others` (m, P), then randomly drawn. Raises ObjectiveError
+        if a value is invalid or nothing was found.
+        """
         numbers = {name: index for index, name in enumerate(self.parameters)}
+        if unknown := [name for name in configuration if name not in numbers]:
+            raise ObjectiveError(
+                f"{unknown[0]} is not a parameter of the space, which has {', '.join(self.parameters)}"
+            )
         positions = rng.random((LEAST_DRAWS, len(numbers)))
         columns = draw_codes(self.parameters, dict(zip(numbers, positions.T, strict=True)), LEAST_DRAWS)
+        if others is not None:
+            columns = np.concatenate((np.where(np.isnan(others), columns[: len(others)], others), columns))
         named = [name for name, value in configuration.items() if value is not None]
         for name in named:
             columns[:, numbers[name]] = self._code(name, configuration[name])
@@ -285,10 +306,7 @@ class SearchSpace:
             raise ObjectiveError(
                 "hardly any allowed configuration has these values: a search found none; give all of them"
             )
-        values = self.columns_of(codes[[int(np.argmax(fits))]])
-        drawn_values = {name: column[0] for name, column in values.items() if column[0] is not None}
-        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in drawn_values.items()}
-        return {**plain, **{name: configuration[name] for name in named}}
+        return codes[fits]
 
     def _code(self, name: str, value: object, is_bounded: bool = True) -> float:
         try:

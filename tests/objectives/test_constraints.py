@@ -147,6 +147,31 @@ def test_inactive_features_are_constant_and_half_of_the_largest() -> None:
     assert set(candidates.parameters(int(np.flatnonzero(inactive)[0]))) == {"model"}
 
 
+def test_clause_can_bound_a_sum_of_parameters() -> None:
+    parameters: dict[str, Parameter] = {name: Range(0.0, 1.0) for name in "abc"}
+    forbid = clauses_of([{"sum": ["a", "b", "c"], "above": 1, "at_most": 2}])
+    assert clauses_of(forbid) == forbid  # as in a saved file
+    space = SearchSpace(parameters, forbid)
+    sums = np.sum(list(make_candidates(space, 200).columns.values()), axis=0)
+    assert (len(sums), bool(((sums <= 1) | (sums > 2)).all())) == (200, True)
+    with pytest.raises(ObjectiveError, match=r"forbidden by the clause: a \+ b \+ c > 1"):
+        space.code_of({"a": 0.5, "b": 0.5, "c": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("clause", "message"),
+    [
+        ({"sum": ["a"], "above": 1}, "sum must be a list of two or more parameters.*got ..a.."),
+        ({"sum": ["a", "z"], "above": 1}, r"a \+ z must name a parameter of the space \(a, b\), got 'z'"),
+        ({"sum": ["a", "b"], "above": True}, r"a \+ b.above must be a number"),
+        ({"a + b": 1}, r"a \+ b must be compared by above"),
+    ],
+)
+def test_mistake_in_a_sum_is_named(clause: Mapping[str, Any], message: str) -> None:
+    with pytest.raises((ObjectiveError, ValueError), match=message):
+        SearchSpace({"a": Range(0.0, 1.0), "b": Range(0.0, 1.0)}, (clause,))
+
+
 def test_clause_can_compare_two_parameters() -> None:
     space = SearchSpace(
         {"low": Range(0, 9, integer=True), "high": Range(0, 9, integer=True)}, ({"low": {"above": "high"}},)

@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Scalar
+from bbkb.objectives.space import first_occurrences
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
@@ -30,6 +33,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialsDispatched,
     TrialStopped,
     TrialSucceeded,
+    TrialsWithdrawn,
 )
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, UNLIMITED, Budget, Settings
@@ -37,12 +41,15 @@ from bbkb.orchestrator.campaign.state import CampaignState, Run, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Problem, Result
-from bbkb.orchestrator.engine.pool import Appended, Pool, plain_columns
+from bbkb.orchestrator.engine.pool import GROWTH, Appended, Pool, plain_columns
 from bbkb.workers.messages import FailureKind, Report
 
 # the reasons of trials that the caller started without a choice by the strategy
 PENDING = "pending elsewhere"
 ENQUEUED = "enqueued"
+FIXED = 6  # the random stream of candidates with given values
+FIXED_NEAR = 64  # the number of evaluated arms to which they are similar
+ROUNDED = 1e-6  # the largest difference of rounded numbers, as a share of a parameter's range
 _ATTEMPT: Mapping[str, Any] = {"time": 0.0, "started": 0.0, "finished": 0.0, "worker": ""}
 _FAILURE: Mapping[str, Any] = {"failure": FailureKind.ERROR, "message": "", "is_final": True}
 _REFITTING = ComputingBegan(time=0.0, what="refreshing")
@@ -148,6 +155,43 @@ class Search:
                 case _:
                     return []
 
+    def ask_with(self, fixed: Mapping[str, Scalar], limit: int) -> list[int]:
+        """Return at most `limit` arms with these values, as `ask` does. Candidates with them are appended:
+        like the best evaluated arms otherwise, or drawn. Raises ObjectiveError if a value is impossible, or
+        the strategy does not support appended candidates."""
+        space = self.engine.pool.space
+        if space is None or not isinstance(self.strategy, Grows):
+            name = type(self.strategy).__name__
+            raise ObjectiveError(f"fixed needs a strategy that supports appended candidates, got {name}; use bbkb")
+        rng = self.engine.rng(FIXED, self.state.totals.chosen)
+        reward = self.state.settings.goals.reward
+        rewards = {result.arm: reward(result.value) for result in self.results if result.value is not None}
+        best = sorted(rewards, key=lambda arm: -rewards[arm])[:FIXED_NEAR]
+        near = space.encode({name: column[best] for name, column in self.candidates.columns.items()})
+        codes = space.draw_with(fixed, rng, near if best else None)[:GROWTH]
+        columns = space.columns_of(codes[first_occurrences(codes)])
+        for row in range(len(next(iter(columns.values())))):
+            space.put(columns, row, fixed)
+        known = self._numbered()
+        drawn = space.candidates_of(columns)
+        fresh = [row for row, features in enumerate(drawn.features) if features.tobytes() not in known]
+        if fresh:
+            self._record(Appended({name: tuple(column[fresh].tolist()) for name, column in columns.items()}, ()))
+        slots = len(self.state.running) + limit
+        if slots != self.state.session.slots:
+            self.take(PlacesChanged(time=0.0, slots=slots))
+        while isinstance(command := decide(self.state, now=0.0), Begin | Tell | Grow):
+            self._compute(command)
+        matching = np.ones(len(self.candidates), np.bool_)
+        for name, value in fixed.items():
+            matching &= np.array([each == value for each in self.candidates.columns[name].tolist()])
+        decision = self.engine.choose(Ask(self.state.pending, limit), among=np.flatnonzero(matching).tolist())
+        first = self.state.totals.chosen
+        self._record(Chosen(decision, limit))
+        trials = [trial for trial in self.state.backlog if trial.id >= first]
+        self._dispatch([trial.id for trial in trials])
+        return [trial.arm for trial in trials]
+
     def enqueue(self, arms: Sequence[int]) -> None:
         """Make the next calls of `ask` return `arms` first."""
         if arms:
@@ -195,6 +239,14 @@ class Search:
         if paused is not None:
             self.take(CheckpointsRemoved(time=0.0, trials=(paused,)))
 
+    def withdraw(self, arm: int) -> None:
+        """End the arm's oldest running trial without a result; otherwise, its paused one."""
+        running = self._running_trial(arm)
+        if running is not None:
+            self.take(TrialsWithdrawn(time=0.0, trials=(running,)))
+        else:
+            self.stop(arm)
+
     def last_step(self, arm: int) -> int:
         """Return the largest step that the arm's open trial has reported; 0 if there is none."""
         running = self._running_trial(arm)
@@ -233,12 +285,21 @@ class Search:
     def _arm_of(self, row: Candidates) -> int:
         key = row.features[0].tobytes()
         if key not in self._numbered():
+            if (rounded := self._open_arm_near(row)) is not None:
+                return rounded
             if not isinstance(self.strategy, Grows):
                 raise ObjectiveError(
                     f"{row.parameters(0)} is not a candidate, and the strategy does not support other ones"
                 )
             self._record(Appended(plain_columns(row), ()))
         return self._numbered()[key]
+
+    def _open_arm_near(self, row: Candidates) -> int | None:
+        """Return the arm of the nearest open trial whose configuration equals `row` up to rounding."""
+        arms = [*self.pending, *self.paused]
+        distances = np.abs(self.candidates.features[arms] - row.features).max(axis=1)
+        nearest = int(distances.argmin()) if arms else 0
+        return arms[nearest] if arms and distances[nearest] <= ROUNDED else None
 
     def _numbered(self) -> Mapping[bytes, int]:
         """Return the arm of each candidate's features."""

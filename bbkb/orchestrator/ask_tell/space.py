@@ -276,7 +276,7 @@ class Optimizer(AskTell):
         return load_search(saved)
 
     @exclusive
-    def ask(self, limit: int | None = None) -> "list[OpenTrial]":
+    def ask(self, limit: int | None = None, fixed: Mapping[str, Scalar] | None = None) -> "list[OpenTrial]":
         """Choose the configurations to evaluate next. They are pending until `tell` receives their
         values.
 
@@ -287,7 +287,15 @@ class Optimizer(AskTell):
         Args:
             limit: the largest number of configurations, >= 1; None: the strategy's own batch, and 1
                 for strategies without batches.
+            fixed: values that these configurations must have, such as {"batch_size": 64}. Enqueued
+                configurations and stopped trainings wait for a call without it.
+
+        Raises:
+            ObjectiveError: if no allowed configuration has the `fixed` values, or the strategy does not
+                support them.
         """
+        if fixed:
+            return self._trials(self._search.ask_with(check_configurations(fixed)[0], check_limit(limit or 1)))
         if limit is None:
             limit = 1 if never_waits(self._search.strategy) else len(self.candidates)
         return self._trials(self._search.ask(check_limit(limit)))
@@ -307,7 +315,7 @@ class Optimizer(AskTell):
     @exclusive
     def tell(self, configurations: Configurations, values: Values | Value) -> None:
         """Report results. Order and batching do not matter. Configurations that `ask` did not
-        return are accepted.
+        return are accepted. One that equals a pending configuration up to rounding ends that one.
 
         Args:
             configurations: parameters by name, a mapping for each result (n,); or a single one.
@@ -382,6 +390,23 @@ class Optimizer(AskTell):
             ObjectiveError: if the configuration does not belong to the space.
         """
         self._search.stop(self._arm(configuration))
+
+    @exclusive
+    def withdraw(self, configuration: Mapping[str, Scalar]) -> None:
+        """End an evaluation without a result, such as that of a machine that was lost. The configuration is
+        no longer pending, and `ask` may return it again.
+
+        Args:
+            configuration: a pending configuration.
+
+        Raises:
+            ObjectiveError: if the configuration does not belong to the space.
+            ValueError: if it is neither pending nor paused.
+        """
+        arm = self._arm(configuration)
+        if arm not in [*self._search.pending, *self._search.paused]:
+            raise ValueError(f"configuration must be pending, got {dict(configuration)}, which `ask` has not returned")
+        self._search.withdraw(arm)
 
     @exclusive
     def last_step(self, configuration: Mapping[str, Scalar]) -> int:
@@ -521,6 +546,10 @@ class OpenTrial(dict[str, Scalar]):
     def stop(self) -> None:
         """End the training permanently before its last step; see `Optimizer.stop`."""
         self._optimizer.stop(self)
+
+    def withdraw(self) -> None:
+        """End the evaluation without a result; see `Optimizer.withdraw`."""
+        self._optimizer.withdraw(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

@@ -248,6 +248,15 @@ class CheckpointsRemoved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsWithdrawn:
+    """These running trials end without a result. Their candidates may be chosen again."""
+
+    time: float
+    trials: tuple[int, ...]
+    kind: Literal["trials_withdrawn"] = "trials_withdrawn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReportsArrived:
     """Running attempts made these reports, in the order of their arrival."""
 
@@ -357,6 +366,7 @@ Event = (
     | TrialsReopened
     | TrialsContinued
     | CheckpointsRemoved
+    | TrialsWithdrawn
     | ReportsArrived
     | ModelRefreshed
     | CandidatesGrown

@@ -153,6 +153,10 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             draft.computation = None
         case events.TrialsContinued():
             _continue(draft, event)
+        case events.TrialsWithdrawn():
+            draft.running = without(draft.running, event.trials)
+            draft.trainings.rungs.remove(event.trials)
+            draft.trainings.curves = without(draft.trainings.curves, event.trials)
         case events.CheckpointsRemoved():
             draft.trainings.remove_checkpoints(event.trials, {ended.trial for ended in state.finished})
         case events.TrialsReopened():

@@ -176,9 +176,15 @@ class Engine:
                     raise CampaignError("the log requests further candidates, but the strategy does not")
                 return appended
 
-    def choose(self, command: Ask) -> Decision:
-        """Return the strategy's decision. Raises ValueError if it is invalid."""
-        return check_decision(self.strategy.ask(self.model, command.pending, command.limit), len(self.pool))
+    def choose(self, command: Ask, among: Sequence[int] | None = None) -> Decision:
+        """Return the strategy's decision, which picks arms `among` these if given; the strategy must then be
+        able to append candidates. Raises ValueError if the decision is invalid."""
+        model = self.model
+        if among is not None and isinstance(self.strategy, Grows):
+            others = np.setdiff1d(np.arange(len(self.pool)), among).tolist()
+            nothing = np.empty((0, self.pool.candidates.features.shape[1]))
+            model = self.strategy.extend(model, nothing, others)
+        return check_decision(self.strategy.ask(model, command.pending, command.limit), len(self.pool))
 
     def record(self, result: Result, now: float = 0.0, seconds: float = 0.0) -> tuple[Event, ...]:
         """Return the events that record a result of `compute`, for `take`. The model is replaced here.

@@ -13,6 +13,7 @@ from bbkb.objectives.constraints import mistakes
 from bbkb.objectives.keywords import meaning
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import (
+    PLUS,
     Choice,
     Clause,
     Ordered,
@@ -246,7 +247,8 @@ def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count
     """Return a block's condition for the repetition `place`, with `prefix` before names."""
 
     def with_prefix(word: object) -> object:
-        return f"{prefix}{word}" if word in block else word
+        words = PLUS.join(f"{prefix}{each}" if each in block else each for each in str(word).split(PLUS))
+        return words if isinstance(word, str) else word
 
     renamed: dict[str, Any] = {
         str(with_prefix(name)): {key: with_prefix(bound) for key, bound in test.items()}

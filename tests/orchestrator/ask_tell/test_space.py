@@ -135,6 +135,58 @@ def test_configuration_that_was_never_asked_for_is_learned(tmp_path: Path) -> No
     assert reloaded(optimizer, tmp_path).best == optimizer.best
 
 
+def test_rounded_configuration_ends_the_pending_one() -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0), "lr": Range(1e-5, 1.0, log=True)}, "minimize")
+    for _ in range(12):
+        (trial,) = optimizer.ask()
+        optimizer.tell({name: float(f"{value:.7g}") for name, value in trial.items()}, float(trial["x"] or 0))
+    assert optimizer.pending == []
+    assert len(optimizer.trials) == 12
+
+
+def test_withdrawn_configuration_is_not_pending_and_may_be_asked_for_again(tmp_path: Path) -> None:
+    optimizer = Optimizer({"x": Range(1, 4, integer=True)}, "minimize", seed=1)
+    trials = optimizer.ask(3)
+    trials[0].withdraw()
+    optimizer.withdraw(dict(trials[1]))
+    assert optimizer.pending == trials[2:]
+    assert optimizer.trials == []
+    with pytest.raises(ValueError, match="must be pending"):
+        trials[0].withdraw()
+    optimizer.save(tmp_path / "saved.json")
+    loaded = Optimizer.load(tmp_path / "saved.json")
+    assert loaded.pending == trials[2:]
+    assert loaded.ask(3) == optimizer.ask(3)
+    assert trials[0] in optimizer.pending
+
+
+@pytest.mark.parametrize("fixed", [{"k": "b"}, {"x": 0.123456789}, {"x": 0.5, "k": "a"}])
+def test_configurations_with_fixed_values_are_the_best_ones_that_have_them(
+    fixed: dict[str, Scalar], tmp_path: Path
+) -> None:
+    space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0), "k": Choice(["a", "b"])}
+    optimizer = Optimizer(space, "minimize")
+    for number in range(24):
+        for trial in optimizer.ask(fixed=fixed if number > 9 else None):
+            trial.tell((float(trial["x"] or 0) - 0.3) ** 2 + (float(trial["y"] or 0) - 0.6) ** 2)
+    asked = optimizer.trials[10:]
+    assert all(trial.parameters[name] == value for trial in asked for name, value in fixed.items())
+    assert min(abs(float(trial.parameters["y"]) - 0.6) for trial in asked[-7:]) < 0.1
+    optimizer.save(tmp_path / "saved.json")
+    assert Optimizer.load(tmp_path / "saved.json").ask(2, fixed=fixed) == optimizer.ask(2, fixed=fixed)
+
+
+def test_impossible_fixed_values_are_named() -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0), "y": Range(0.0, 1.0, when={"x": {"above": 0.5}})}, "minimize")
+    for fixed, message in (({"x": 2.0}, "x must be from 0 to 1"), ({"z": 1}, "z is not a parameter of the space")):
+        with pytest.raises(ObjectiveError, match=message):
+            optimizer.ask(fixed=fixed)
+    with pytest.raises(ObjectiveError, match="hardly any allowed configuration"):
+        optimizer.ask(fixed={"x": 0.1, "y": 0.5})
+    with pytest.raises(ObjectiveError, match=r"fixed needs a strategy.*got GPUCB"):
+        Optimizer({"x": Range(0.0, 1.0)}, "minimize", strategy="gp_ucb").ask(fixed={"x": 0.5})
+
+
 def test_failed_configuration_is_not_asked_for_again() -> None:
     optimizer = Search(space={"n": Range(1, 4, integer=True)}, direction="maximize")
     asked_values = []
