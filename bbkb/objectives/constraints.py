@@ -159,8 +159,8 @@ def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, i
         bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
     else:
         bound = np.full(len(codes), float(operand.bound))
-    mine = sum(_numbers(space[name], codes[:, column[name]]) for name in operand.summed)
-    return _COMPARE[operand.operator](mine, bound)  # NaN is false
+    terms = [_numbers(space[name], codes[:, column[name]]) for name in operand.summed]
+    return _COMPARE[operand.operator](np.sum(terms, axis=0), bound)  # NaN is false
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:

@@ -167,8 +167,8 @@ class Search:
         reward = self.state.settings.goals.reward
         rewards = {result.arm: reward(result.value) for result in self.results if result.value is not None}
         best = sorted(rewards, key=lambda arm: -rewards[arm])[:FIXED_NEAR]
-        near = space.encode({name: column[best] for name, column in self.candidates.columns.items()})
-        codes = space.draw_with(fixed, rng, near if best else None)[:GROWTH]
+        columns = {name: column[best] for name, column in self.candidates.columns.items()}
+        codes = space.draw_with(fixed, rng, space.encode(columns) if best else None)[:GROWTH]
         columns = space.columns_of(codes[first_occurrences(codes)])
         for row in range(len(next(iter(columns.values())))):
             space.put(columns, row, fixed)

@@ -150,7 +150,7 @@ def test_withdrawn_configuration_is_not_pending_and_may_be_asked_for_again(tmp_p
     trials[0].withdraw()
     optimizer.withdraw(dict(trials[1]))
     assert optimizer.pending == trials[2:]
-    assert optimizer.trials == []
+    assert not optimizer.trials
     with pytest.raises(ValueError, match="must be pending"):
         trials[0].withdraw()
     optimizer.save(tmp_path / "saved.json")
@@ -164,7 +164,7 @@ def test_withdrawn_configuration_is_not_pending_and_may_be_asked_for_again(tmp_p
 def test_configurations_with_fixed_values_are_the_best_ones_that_have_them(
     fixed: dict[str, Scalar], tmp_path: Path
 ) -> None:
-    space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0), "k": Choice(["a", "b"])}
+    space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0), "k": Choice(("a", "b"))}
     optimizer = Optimizer(space, "minimize")
     for number in range(24):
         for trial in optimizer.ask(fixed=fixed if number > 9 else None):

@@ -201,5 +201,5 @@ def test_constant_of_all_results_need_not_be_a_parameter(tmp_path: Path) -> None
     existing = present(history_of(result).existing)
     assert existing.values == (0.25, 0.5)
     results[0] = {"parameters": {"x": 0.25, "n": 2, "model": "forest", "epochs": 4}, "value": 0.25}
-    with pytest.raises(UserError, match=r"results\.0: none of the 2 results .* \(the first: epochs is not a parameter"):
+    with pytest.raises(UserError, match=r"results\.0: .* has the parameter epochs, and candidates have x, n"):
         run(tree(tmp_path, {"results": results}), tmp_path)
