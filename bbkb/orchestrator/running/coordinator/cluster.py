@@ -255,20 +255,22 @@ def lost_process() -> str:
     none. Minutes later, Ray would end this process too, without a message."""
     if not ray.is_initialized():
         return ""
-    for name, pid in _own_processes(_gcs_address()).items():
-        try:
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                return name
-        except ChildProcessError:  # Ray has read its exit code
-            return name
-    return ""
+    return next((name for name, pid in _own_processes(_gcs_address()).items() if _has_ended(pid)), "")
 
 
 @lru_cache(maxsize=1)
 def _own_processes(_cluster: str) -> dict[str, int]:
     """Return the ids of the necessary processes of Ray that are children of this one, by name: none
     in a joined cluster. The names are the kernel's, so they do not depend on Ray's classes."""
-    return {name: pid for pid, name in children().items() if name in ("raylet", "gcs_server")}
+    necessary = ("raylet", "gcs_server")
+    return {name: pid for pid, name in children().items() if name in necessary and not _has_ended(pid)}
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # Ray has read its exit code
+        return True
 
 
 def unreachable_process() -> str:
