@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from bbkb import Result
 from bbkb import load as load_run
-from bbkb.orchestrator.annotations import Section, annotations_of
+from bbkb.orchestrator.annotations import DECIDED, Section, annotations_of
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Observation
@@ -170,7 +170,7 @@ def test_guides_model_predicts_its_picks_and_counts_pending_ones(
 @pytest.mark.parametrize("text", snippets("yaml"))
 def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path) -> None:
     written = yaml.safe_load(text)
-    unknown = set(written) - {*annotations_of(Settings), "model"}
+    unknown = set(written) - {*annotations_of(Settings)}
     assert not unknown, "a YAML block is a campaign file or some sections of one"
     file = tmp_path / "campaign.yaml"
     own_space = {"name", "objective", "space", "candidates"} & set(written) >= {"objective", "candidates"}
@@ -253,6 +253,8 @@ def keys_of(section: type) -> list[tuple[str, ...]]:
     keys: list[tuple[str, ...]] = []
     for name, annotation in annotations_of(section).items():
         kind = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+        if DECIDED in getattr(annotation, "__metadata__", ()):
+            continue  # filled in by bbkb
         if isinstance(kind, type) and issubclass(kind, Section) and name != "simulation":
             keys += [(name, *key) for key in keys_of(kind)]
         else:

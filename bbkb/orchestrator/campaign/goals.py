@@ -48,11 +48,19 @@ class Objective(Section):
         return self.direction == "maximize"
 
     def reward(self, value: float) -> float:
-        """Return a value as a reward, which is maximized."""
+        """Return a value as a reward, which is maximized.
+
+        Args:
+            value: a value of the metric.
+        """
         return value if self.is_maximized else -value
 
     def value(self, reward: float) -> float:
-        """Return the value of a reward; 0 instead of −0."""
+        """Return the value of a reward; 0 instead of −0.
+
+        Args:
+            reward: a value, negated if it is minimized.
+        """
         return 0.0 + (reward if self.is_maximized else -reward)
 
     def __str__(self) -> str:
@@ -81,7 +89,11 @@ class Constraint(Section):
             raise ValueError(f"at_least must be <= at_most, {self.at_most:g}, got {self.at_least:g}")
 
     def margin(self, value: float) -> float:
-        """Return the margin of `value` inside the constraint: at least 0 if the constraint holds."""
+        """Return the margin of `value` inside the constraint: at least 0 if the constraint holds.
+
+        Args:
+            value: a value of the metric.
+        """
         above = math.inf if self.at_least is None else value - self.at_least
         return above if self.at_most is None else min(self.at_most - value, above)
 
