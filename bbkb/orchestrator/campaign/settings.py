@@ -702,6 +702,15 @@ class Settings(Section):
             return self.name
         return next((str(getattr(self.objective, key)) for key in self.objective.sources), "")
 
+    @cached_property
+    def _plain(self) -> Tree:
+        tree: dict[str, Any] = _plain(self)
+        tree["store"] = stored(self.store)
+        for source in tree["known_results"]:
+            if source.get("store"):
+                source["store"] = stored(source["store"])
+        return tree
+
     # Rules that follow from several keys. Every decision of the campaign reads the settings here.
 
     @cached_property
@@ -781,14 +790,10 @@ class Settings(Section):
         return ":" in self.strategy["name"]
 
 
-def plain(settings: Settings) -> dict[str, Any]:
-    """Return all settings as plain values with the keys of a campaign file, without passwords."""
-    tree: dict[str, Any] = _plain(settings)
-    tree["store"] = stored(settings.store)
-    for source in tree["known_results"]:
-        if source.get("store"):
-            source["store"] = stored(source["store"])
-    return tree
+def plain(settings: Settings) -> Tree:
+    """Return all settings as plain values with the keys of a campaign file, without passwords. They are
+    computed once, and not to be changed."""
+    return settings._plain
 
 
 Recorded = Annotated[Settings, Written(plain)]  # in an event: complete, because a default may change

@@ -37,7 +37,7 @@ from bbkb.orchestrator.campaign.settings import (
     most_trials,
 )
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.settings.checks import Draft, goal_problems, problems_between
+from bbkb.orchestrator.settings.checks import goal_problems, problems_between
 from bbkb.orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
 from bbkb.orchestrator.settings.imported import read_study, read_tune
 from bbkb.orchestrator.settings.mistakes import (
@@ -141,11 +141,10 @@ class _Reading:
         if self.problems:  # a misspelled key is not reported as missing, too
             meant = {each.meant[: depth + 1] for each in self.problems for depth in range(len(each.meant))}
             self.problems = [each for each in self.problems if each.rule != "is required" or each.keys not in meant]
-        draft = Draft(Settings(**{**_ANY, **self.values}), self.objective, self.strategy)
-        between = list(problems_between(draft, self.values))
+        settings = Settings(**{**_ANY, **self.values})
+        between = list(problems_between(settings, self.objective, self.strategy, self.values))
         self.problems += between
-        wrong = {problem.keys[0] for problem in between}
-        return self._completed(draft.settings, wrong)
+        return self._completed(settings, wrong={problem.keys[0] for problem in between})
 
     def _read_sections(self) -> None:
         tree = dict(self.tree)

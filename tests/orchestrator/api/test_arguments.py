@@ -1,5 +1,6 @@
 """`bbkb.orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ SPACE: Space = {"x": Range(0.0, 1.0)}
 COMMAND = {"command": "train --x {x}"}
 
 
-def resolved(**arguments: Any) -> dict[str, Any]:
+def resolved(**arguments: Any) -> Mapping[str, Any]:
     if "objectives" not in arguments:
         arguments.setdefault("direction", "minimize")
     return plain(Campaign(COMMAND, SPACE, **arguments).settings)
