@@ -89,7 +89,7 @@ def test_campaign_file_is_read_or_rejected_with_a_reason(tmp_path: Path, example
         except UserError as error:
             check_reason(error)
             return
-        assert save_and_load(file, plain(settings)) == plain(settings)
+        assert save_and_load(file, dict(plain(settings))) == plain(settings)
 
     check_examples(examples, broken_files(), check)
 
@@ -97,4 +97,4 @@ def test_campaign_file_is_read_or_rejected_with_a_reason(tmp_path: Path, example
 def save_and_load(file: Path, resolved: dict[str, Any]) -> dict[str, Any]:
     """Write the settings and read them again, as a resume does."""
     file.write_text(yaml.safe_dump(resolved, allow_unicode=True), encoding="utf-8")
-    return plain(load(file))
+    return dict(plain(load(file)))

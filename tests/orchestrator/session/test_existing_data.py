@@ -203,7 +203,7 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
     parts = build(settings)
     new_run = create_run(settings, replace(parts, problem=replace(parts.problem, pool=Pool(grid()))))
     with new_run.store() as store:
-        store.claim(new_run.name, "test").append(evaluations(plain(settings)) if events is None else events)
+        store.claim(new_run.name, "test").append(evaluations(dict(plain(settings))) if events is None else events)
     return new_run
 
 
