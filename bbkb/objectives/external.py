@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 from typing_extensions import Doc
 
@@ -151,6 +151,7 @@ def _print_report(value: float, step: int | None = None, **metrics: float) -> No
 
 # further arguments, for functions whose signature names them
 SUPPLIED = ("seed", "report", "folder", "machine")
+CONFIG = "config"  # the argument that gets all parameters as one mapping
 
 
 @runtime_checkable
@@ -208,8 +209,8 @@ class PythonCallable:
 def call_with(
     function: Callable[..., object], parameters: Parameters, seed: int, report: Report, origin: str
 ) -> Evaluation:
-    """Call a user's function with `parameters` as keyword arguments, and with those arguments of
-    `SUPPLIED` that its signature has.
+    """Call a user's function with `parameters` as keyword arguments, or nested in its argument `config`, and
+    with those arguments of `SUPPLIED` that its signature has.
 
     `origin` names the function in messages. Raises the function's errors, and InvalidValueError if
     it does not return a number.
@@ -219,8 +220,28 @@ def call_with(
     arguments = {name: value for name, value in supplied.items() if name in named}
     if "machine" in named:
         arguments["machine"] = machine_of(report) or single_machine()
-    returned = function(**{**arguments, **parameters})
+    given = {CONFIG: nested(parameters)} if _takes_config(named, parameters) else parameters
+    returned = function(**{**arguments, **given})
     return as_evaluation(returned, origin) if gives_value(report) else Evaluation(math.nan)
+
+
+def nested(parameters: Parameters) -> dict[str, Any]:
+    """Return parameters as nested mappings: `optimizer.lr` becomes `["optimizer"]["lr"]`."""
+    tree: dict[str, Any] = {}
+    for name, value in parameters.items():
+        *parents, last = name.split(".")
+        place = tree
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return tree
+
+
+def _takes_config(named: Mapping[str, inspect.Parameter], parameters: Collection[str]) -> bool:
+    """Return whether a function gets all parameters in its argument `config`: it has this argument without
+    a default, and none that is a parameter."""
+    is_needed = CONFIG in named and named[CONFIG].default is inspect.Parameter.empty
+    return is_needed and named.keys().isdisjoint(parameters)
 
 
 def takes_argument(objective: object, name: str, is_required: bool = False) -> bool:
@@ -243,6 +264,15 @@ def check_signature(
     _check_returns_at_once(function, origin)
     named = _named_arguments(function)
     required = set(parameters)
+    if _takes_config(named, required):
+        for name in sorted(required):
+            outer = next((each for each in sorted(required) if name.startswith(f"{each}.")), None)
+            if outer is not None:
+                raise ObjectiveError(
+                    f"{origin} gets {name!r} in config[{outer!r}], which is a parameter itself: rename one of them"
+                )
+        required = {CONFIG}
+        conditional = ()
     accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
     for name in sorted(required - named.keys()):
         if not accepts_any:

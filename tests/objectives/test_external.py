@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bbkb.objectives.external import PythonCallable, Trial, check_signature
+from bbkb.objectives.external import PythonCallable, Trial, call_with, check_signature, nested
 from bbkb.objectives.machines import Machine, folder_of
 from bbkb.objectives.objective import NAME_CHARACTERS, EvaluationStopped, InvalidValueError, ObjectiveError, Report
 from bbkb.objectives.returned import ReportLines
@@ -137,6 +137,22 @@ def test_function_that_does_not_fit_is_rejected_early(
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):
         callable_named(name).check(parameters)
+
+
+def _configured(config: dict[str, Any], seed: int, report: Report) -> float:
+    return float(config["optimizer"]["lr"] + config["n"])
+
+
+def test_function_with_the_argument_config_gets_all_parameters_nested(silent: Report) -> None:
+    parameters = {"optimizer.lr": 0.5, "optimizer.name": "sgd", "n": 2}
+    check_signature(_configured, parameters, "f", conditional={"n"})
+    assert call_with(_configured, parameters, 0, silent, "f").value == 2.5
+    assert nested(parameters) == {"optimizer": {"lr": 0.5, "name": "sgd"}, "n": 2}
+    assert call_with(lambda config: config, {"config": 3}, 0, silent, "f").value == 3
+    with pytest.raises(ObjectiveError, match=r"f gets 'n\.x' in config\['n'\], which is a parameter itself"):
+        check_signature(_configured, ["n", "n.x"], "f")
+    with pytest.raises(ObjectiveError, match="f needs 'data'"):
+        check_signature(lambda config, data: 0.0, ["x"], "f")
 
 
 async def _returns_a_coroutine(x: float) -> float:
