@@ -27,6 +27,7 @@ from bbkb.orchestrator.bandit.sparse.state import SparseState
 REACH = 0.1
 LEAST_RANGE = 0.1  # in standard deviations of the scores
 ABOVE_ALL = 1.0  # in standard deviations of the scores
+CENSORED = 0.25  # see `_limit`
 FIRST_SEEN = 32  # the number of arms that are evaluated first
 FIRST_LOOK = 2  # the number of arms that are evaluated next; doubled each time
 
@@ -62,14 +63,24 @@ def _of(output: Pulls, numbers: Floats, arms: Indices) -> Floats:
 
 
 def _limit(constraint: Pulls, outputs: Outputs) -> float:
-    """Return the score of a margin of 0; −∞ if no margin is known. If all margins are below 0 and
-    do not determine a scale, the score is `ABOVE_ALL` above that of the largest one."""
+    """Return the score that counts as a margin of 0; −∞ if no margin is known.
+
+    If all margins are below 0 and do not determine a scale, it is `ABOVE_ALL` above the score of the
+    largest one. If several margins are 0 and none is larger, they are violations, and 0 means "at most 0":
+    the score of 0 is then the largest one, which few posterior means reach. The limit is therefore lower
+    by a `CENSORED` share of the distance to the mean score of the violating arms.
+    """
     if not len(constraint.arms):
         return -np.inf
     margins = mean_rewards(constraint)
     scale = Scale(margins, outputs)
-    above = ABOVE_ALL if margins.max() < 0.0 and scale.slope <= 0.0 else 0.0
-    return float(scale.scores(np.zeros(1))[0]) + above
+    limit = float(scale.scores(np.zeros(1))[0])
+    violated = margins < 0.0
+    if violated.all():
+        return limit + (ABOVE_ALL if scale.slope <= 0.0 else 0.0)
+    if violated.any() and margins.max() == 0.0 and np.count_nonzero(margins == 0.0) > 1:
+        return limit - CENSORED * (limit - float(scores_of(margins, outputs)[violated].mean()))
+    return limit
 
 
 def front_of(points: Floats) -> Floats:

@@ -196,6 +196,28 @@ def test_constraint_is_not_considered_satisfied_if_two_violations_are_known() ->
     assert limit > scores_of(mean_rewards(pulls.outputs[1]), Outputs.HALF_RANK).max()
 
 
+@settings(max_examples=examples(40))
+@given(st.lists(st.sampled_from([-3.0, -1.0, -0.25, 0.0, 0.0, 0.5]), min_size=4, max_size=30), st.floats(0.01, 100.0))
+def test_limit_of_violations_lies_between_those_that_are_0_and_the_others(margins: list[float], unit: float) -> None:
+    def limit_of(margins: list[float]) -> tuple[float, np.ndarray]:
+        goals = Goals(1, 1)
+        state = strategy().init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
+        told = [Observation(arm, float(arm), (margin,)) for arm, margin in enumerate(margins)]
+        pulls = strategy().tell(state, told, np.random.default_rng(0)).pulls
+        _, (limit,) = floors_and_limits(pulls, goals, Outputs.HALF_RANK)
+        return limit, scores_of(mean_rewards(pulls.outputs[1]), Outputs.HALF_RANK)
+
+    limit, scores = limit_of(margins)
+    assert limit_of([unit * margin for margin in margins])[0] == pytest.approx(limit, abs=1e-4)
+    values = np.array(margins)
+    if not (values == 0.0).any():
+        return
+    if values.max() > 0.0 or values.min() == 0.0 or margins.count(0.0) == 1:
+        assert limit == pytest.approx(scores[values == 0.0][0], abs=1e-4)
+    else:
+        assert scores[values < 0.0].mean() < limit < scores[values == 0.0].min()
+
+
 def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objective() -> None:
     goals = Goals(2)
     *_, (state, _, _) = play(strategy(), goals, 10, 8)
