@@ -19,6 +19,7 @@ from bbkb.orchestrator.campaign.settings import Settings, plain, plain_space
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.settings.schema import schema
 from bbkb.orchestrator.settings.spaces import build_forbid, build_space
+from bbkb.strategies import BBKB
 from tests.orchestrator.settings.small import ErrorLines, cases
 
 HEAD = "name: x\nobjective: {command: echo 1, direction: maximize}\nbudget: {evaluations: 5}\n"
@@ -271,6 +272,16 @@ def test_defaults_are_evaluated_after_the_enqueued_configurations(strategy: str)
     expected = [*enqueue, {"p": 0.02, "c": "a", "n": 2}]
     assert [optimizer.ask(1)[0].parameters for _ in range(2)] == expected
     assert [trial.parameters for trial in result.trials] == expected
+
+
+def test_published_presets_do_not_begin_at_the_center() -> None:
+    space: Space = {"p": Range(1.0, 3.0), "q": Range(0.0, 1.0)}
+    center = {"p": 2.0, "q": 0.5}
+    calibrated = Optimizer(space, "minimize", strategy=BBKB())
+    assert calibrated.ask(1)[0].parameters == center
+    for strategy in (BBKB.paper(), BBKB.theory()):
+        candidates = Optimizer(space, "minimize", strategy=strategy).candidates
+        assert all(candidates.parameters(arm) != center for arm in range(len(candidates)))
 
 
 def test_defaults_are_not_evaluated_if_values_are_known() -> None:
