@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
-from threadpoolctl import ThreadpoolController, threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -112,17 +112,6 @@ class Recent(Generic[K, V]):
 
 
 _entrance = threading.RLock()
-
-
-def limit_threads(threads: int | None) -> threadpool_limits:
-    """Limit the threads of NumPy's and SciPy's BLAS until the process ends.
-
-    The bandit core imports SciPy's packages when it first uses them, and a limit holds for loaded
-    libraries only; so a limit loads SciPy's BLAS. None: no limit.
-    """
-    if threads is not None:
-        vars(scipy.linalg)
-    return threadpool_limits(threads, user_api="blas")
 
 
 @contextmanager

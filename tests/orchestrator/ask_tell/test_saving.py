@@ -1,4 +1,4 @@
-"""Tests of orchestrator/ask_tell/saving.py: damaged and hostile files are rejected or harmless."""
+"""Files of `save`: damaged and hostile files are rejected or harmless."""
 
 import base64
 import contextlib

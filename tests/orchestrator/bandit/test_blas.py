@@ -1,17 +1,20 @@
 """`blas_threads` limits BLAS, and restores the earlier number of threads at the end."""
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from bbkb import Optimizer, Range, tune
-from bbkb.orchestrator.bandit.arrays import blas_threads, limit_threads
+from bbkb.orchestrator.bandit.arrays import blas_threads
 from bbkb.orchestrator.bandit.strategies.model_free import ModelFreeState
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 from bbkb.orchestrator.bandit.strategy import Decision
+
+limit_threads = functools.partial(threadpool_limits, user_api="blas")
 
 
 def threads_now() -> set[int]:
