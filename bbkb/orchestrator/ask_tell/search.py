@@ -260,7 +260,15 @@ class Search:
         space = self.engine.pool.space
         if space is None:
             raise ValueError("candidates that are rows of an array are found by their index")
-        rows = [space.candidate(configuration) for configuration in configurations]
+        rows: list[Candidates] = []
+        for configuration in configurations:
+            try:
+                rows.append(space.candidate(configuration))
+            except ObjectiveError:  # perhaps rounded to beyond a bound
+                row = space.beyond(configuration)
+                if self._open_arm_near(row) is None:
+                    raise
+                rows.append(row)
         return [self._arm_of(row) for row in rows]
 
     def take(self, event: Event) -> None:

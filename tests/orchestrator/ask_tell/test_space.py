@@ -142,6 +142,14 @@ def test_rounded_configuration_ends_the_pending_one() -> None:
         optimizer.tell({name: float(f"{value:.7g}") for name, value in trial.items()}, float(trial["x"] or 0))
     assert optimizer.pending == []
     assert len(optimizer.trials) == 12
+    optimizer = Optimizer(
+        {"x": Range(0.0, 0.1), "n": Range(1, 2, integer=True)}, "minimize", enqueue=[{"x": 0.1, "n": 1}]
+    )
+    optimizer.ask()
+    optimizer.tell({"x": float(np.float32(0.1)), "n": 1}, 1.0)  # above 0.1
+    assert optimizer.pending == []
+    with pytest.raises(ObjectiveError, match=r"x must be from 0 to 0\.1, got 0\.11"):
+        optimizer.tell({"x": 0.11, "n": 1}, 1.0)
 
 
 def test_withdrawn_configuration_is_not_pending_and_may_be_asked_for_again(tmp_path: Path) -> None:
