@@ -70,8 +70,8 @@ VerifiedShare = Annotated[
     Ge(0),
     Le(1),
     Doc(
-        "Share of the picks that repeat the best candidates while values are noisy, in [0, 1]; the other picks "
-        "repeat none until all candidates were evaluated. 0: the strategy itself decides about repeats."
+        "Share of the exploring picks that repeat the best candidates while values are noisy, in [0, 1]; the others "
+        "are new candidates. 0: the strategy itself decides about repeats."
     ),
 ]
 

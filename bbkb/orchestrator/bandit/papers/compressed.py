@@ -47,7 +47,7 @@ from bbkb.orchestrator.bandit.observations import check_arms
 from bbkb.orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
 from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from bbkb.orchestrator.bandit.sparse.strategy import calibrate, restore_calibration
-from bbkb.orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due, recommendation
+from bbkb.orchestrator.bandit.sparse.verification import Estimates, OpenArms, recommendation, repeat_due
 from bbkb.orchestrator.bandit.start.beginning import begin_state
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
@@ -216,10 +216,11 @@ class Compressed(ABC):
         start = state.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "initial point")
-        contender = contender_due(state, (), self.verify, state.moments)
-        if contender is not None:
-            pick = state.pick(contender, self.width_at(state, state.step), VERIFICATION)
-            return Choose((pick,), "one pull at a time")
+        arms = OpenArms.of(state, (), self.verify)
+        repeat = repeat_due(state, (), self.verify, lambda: Estimates.of(state, state.moments)) if arms.left else None
+        if repeat is not None:
+            repeated, reason = repeat
+            return Choose((state.pick(repeated, self.width_at(state, state.step), reason),), "one pull at a time")
         step = self._next_step(state)
         if step is None:
             rule = (
@@ -228,7 +229,7 @@ class Compressed(ABC):
             return Wait(rule)
         arm, skipped = step
         width = self.width_at(state, state.step + skipped)
-        pick = state.pick(arm, width, OpenArms.of(state, (), self.verify).reason)
+        pick = state.pick(arm, width, arms.reason)
         return Choose(
             (pick,), f"one pull at a time, after {skipped} skipped steps" if skipped else "one pull at a time"
         )

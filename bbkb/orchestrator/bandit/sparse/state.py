@@ -1,6 +1,7 @@
 """The state of a strategy with a sparse posterior, which is derived from the state once, when it is
 needed."""
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field, replace
@@ -17,12 +18,14 @@ from bbkb.orchestrator.bandit.model.outputs import mean_rewards
 from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate, Turn
-from bbkb.orchestrator.bandit.sparse.calibrated import Belief, Calibration
+from bbkb.orchestrator.bandit.sparse.calibrated import Belief, Calibration, is_noisy
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
 from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from bbkb.orchestrator.bandit.strategy import Observation, Wait
 
+# the number of picks after a rise of the best mean reward that all explore
+PATIENCE = 150
 # the smallest significant rise of the best mean reward, as a share of (best − median)
 LEAST_RISE = 0.02
 # up to this number of results, the log density of the user's prior is added to scores unchanged; it
@@ -56,6 +59,12 @@ class Peak:
         if best > self.reward + LEAST_RISE * spread:
             return Peak(best, pulls.total, spread)
         return replace(self, spread=spread)
+
+    def explorations(self, picks: int) -> int:
+        """Return how many of the first `picks` picks explore: all of them until `PATIENCE` = N picks
+        after the rise, and N (1 + log(k/N)) of k picks after it."""
+        after = picks - self.results
+        return picks if after <= PATIENCE else self.results + int(PATIENCE * (1.0 + math.log(after / PATIENCE)))
 
 
 @dataclass(frozen=True)
@@ -212,6 +221,10 @@ class SparseState:
         """The arms that may be chosen if no pull is pending, ascending."""
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked_arms(), assume_unique=True)
 
+    def picks_before(self, open_pulls: int) -> int:
+        """Return the number of picks before the next one: results, failures and open pulls."""
+        return self.pulls.total + len(self.failed) + open_pulls
+
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
         """Return the warm start's arms not learned, pending or set aside, in order."""
         return self._start_without(pending) if self._is_start_left else []
@@ -310,6 +323,17 @@ def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
     if state.repeats or state.picks_left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")
+
+
+def has_plateau(state: SparseState) -> bool:
+    """Return whether at least half of the pulled arms have the best mean reward, and not because of
+    noise. The calibrated model then cannot learn where rewards are better."""
+    calibration = state.calibration
+    if calibration is None or not state.goals.is_single or not state.pulls.total:
+        return False
+    has_noise = state.pulls.varies or is_noisy(calibration.fitted)
+    means = mean_rewards(state.pulls)
+    return not has_noise and bool(np.median(means) == means.max())
 
 
 def sparse_belief(state: SparseState) -> Belief:

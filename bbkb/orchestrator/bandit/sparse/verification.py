@@ -1,13 +1,22 @@
-"""Repeated evaluations of the best arms, for noisy values, and the recommended arm.
+"""Repeated evaluations of the best arms, and the recommended arm.
 
 A model over the parameters does not include an arm's difference from its neighbors. With much
 noise, an arm that was already evaluated has the largest upper bound, and a single arm would get
-half of the evaluations. Instead, most picks are new arms, and a share of the picks repeats the best
-arms until their bounds no longer overlap. If arms repeat, the estimate of an arm includes an
-individual effect ~ N(0, v/N). With the model's μ̃ and σ̃, the score t of the mean reward of the
-arm's n pulls, and the noise v, the estimate is
+half of the evaluations. Instead, picks explore: most of them are new arms, and a share (`verify`)
+repeats the best arms until their bounds no longer overlap. If arms repeat, the estimate of an arm
+includes an individual effect ~ N(0, τ²). With the model's μ̃ and σ̃, the score t of the mean reward
+of the arm's n pulls, and the noise ν of a single value, the estimate is
 
-    m = μ̃ + w (t − μ̃),        s² = v/(n + N) + (1 − w)² σ̃²,        w = n/(n + N).
+    m = μ̃ + w (t − μ̃),        s² = ν/(n + N) + (1 − w)² σ̃²,        w = n/(n + N),        N = ν/τ².
+
+The fitted noise v is the variance of noise and individual effects; repeats show ν. τ² is v − ν, and
+at least ν/4.
+
+Two rules end the exploration, so that it is o(T) (docs/guarantees.md). Their picks repeat the arm
+with the largest m, the *best* one (`EXPLOITATION`):
+
+* `Peak.explorations`: with k picks since the best mean reward rose, exploring picks become rare.
+* `Estimates.exceeds`: a new arm is not expected to be better, m − 2 √(ν/(n + N)) ≥ μ̃ + 2 √(σ̃² + τ²).
 
 The displayed estimate of the recommended arm (`estimate`) has three corrections, because the best
 of many estimates is too optimistic:
@@ -35,12 +44,13 @@ from bbkb.orchestrator.bandit.model.outputs import Scale, is_outlier, mean_rewar
 from bbkb.orchestrator.bandit.sparse.calibrated import CHECKED_FROM, NEGLIGIBLE_NOISE, Belief, is_noisy
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, curve_kernel, predict
 from bbkb.orchestrator.bandit.sparse.forecasts import without_new_arms
-from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left, sparse_belief
+from bbkb.orchestrator.bandit.sparse.state import SparseState, has_plateau, no_arm_left, sparse_belief
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick
 
 VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
+EXPLOITATION = "exploitation"  # the reason of a pick that repeats the best arm because exploration ends
 EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all arms were chosen
-# N: the number of pulls from which on an arm's rewards outweigh the model's mean
+# the largest N, the number of pulls from which on an arm's rewards outweigh the model's mean
 OWN_PULLS = 4.0
 WIDTH = 2.0  # standard deviations
 RECOMMENDED_OWN_PULLS = 8.0  # N for the recommended arm
@@ -60,8 +70,10 @@ class Estimates:
     arms: Indices  # (p,), the arms with a finished pull, ascending
     counts: Indices  # (p,), the numbers of pulls of the arms
     means: Floats  # (p,), the estimates m of the arms' scores
-    # v, the variance of a score; 0 if arms do not repeat and have no individual effects
+    # ν and τ², the variances of a score's noise and of an individual effect; 0 if arms do not
+    # repeat and have no individual effects
     noise: float
+    own: float
 
     @staticmethod
     def of(state: SparseState, belief: Belief | None = None, arms: Indices | None = None) -> "Estimates":
@@ -71,11 +83,29 @@ class Estimates:
         counts = state.pulls.counts[arms]
         model_means, _ = (sparse_belief(state) if belief is None else belief)(arms)
         own_scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts)
-        has_own_effects = state.layout is not None and state.layout.repeats
-        weights = counts / (counts + OWN_PULLS) if has_own_effects else np.zeros(len(arms))
-        means = model_means + weights * (own_scores - model_means)
-        noise = _pooled_noise(state, weight=1.0) if has_own_effects else 0.0
-        return Estimates(arms, counts, means, noise)
+        if state.layout is None or not state.layout.repeats:
+            return Estimates(arms, counts, model_means, 0.0, 0.0)
+        noise = _pooled_noise(state, weight=1.0)
+        own = max(noise / OWN_PULLS, state.model.regularization - noise)
+        weights = counts / (counts + noise / own)
+        return Estimates(arms, counts, model_means + weights * (own_scores - model_means), noise, own)
+
+    def best(self, blocked: Indices) -> int | None:
+        """Return the arm with the largest estimate that is not in `blocked`; None if there is none."""
+        is_allowed = ~np.isin(self.arms, blocked)
+        return int(self.arms[np.argmax(np.where(is_allowed, self.means, -np.inf))]) if is_allowed.any() else None
+
+    @property
+    def shows_own_effects(self) -> bool:
+        """Whether repeats have shown that individual effects are a part of the fitted noise."""
+        return self.noise < OWN_PULLS * self.own
+
+    def exceeds(self, arm: int, mean: float, variance: float) -> bool:
+        """Return whether the lower bound of the evaluated `arm` is at least the upper bound of a new
+        arm whose score has this mean and variance without its individual effect."""
+        at = np.searchsorted(self.arms, arm)
+        lower = self.means[at] - WIDTH * math.sqrt(self.noise / (self.counts[at] + self.noise / self.own))
+        return bool(lower >= mean + WIDTH * math.sqrt(variance + self.own))
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
         """Return the arm with the largest upper bound, computed from individual effects only, given
@@ -89,7 +119,7 @@ class Estimates:
         means = self.means[is_allowed]
         if len(arms) < 2:
             return None
-        widths = WIDTH * np.sqrt(self.noise / (pulls[is_allowed] + OWN_PULLS))
+        widths = WIDTH * np.sqrt(self.noise / (pulls[is_allowed] + self.noise / self.own))
         best = int(np.argmax(means))
         upper = means + widths
         return int(arms[np.argmax(upper)]) if np.delete(upper, best).max() >= means[best] - widths[best] else None
@@ -238,11 +268,11 @@ def _error_ratio(state: SparseState) -> float:
 
 @dataclass(frozen=True)
 class OpenArms:
-    """The arms that the next pick may choose.
+    """The arms that the strategy may choose for the next pick.
 
-    An arm that was chosen before, pending or not, is not chosen again until all arms were chosen.
-    Only `contender` repeats arms. The papers' presets and `verify: 0` leave repeats to the
-    strategy.
+    An arm that was chosen before, pending or not, is not chosen again until all arms were chosen,
+    except by verification and exploitation. The papers' presets and `verify: 0` leave repeats to
+    the strategy.
     """
 
     blocked: Indices  # arms that may not be chosen, ascending
@@ -261,16 +291,28 @@ class OpenArms:
         return OpenArms(chosen, left) if left else OpenArms(blocked, 0, EXHAUSTED)
 
 
+def explores(state: SparseState, open_pulls: int) -> bool:
+    """Return whether the next pick, after this number of open pulls, may explore."""
+    picks = state.picks_before(open_pulls)
+    peak = state.milestones.peak
+    return peak.explorations(picks + 1) > peak.explorations(picks) or not has_best(state) or has_plateau(state)
+
+
+def has_best(state: SparseState) -> bool:
+    """Return whether there is a best arm to repeat. False with several objectives, and with learning
+    curves, whose model lacks individual effects of arms."""
+    fitted = state.calibration is not None and state.calibration.fitted.results > 0
+    return fitted and state.goals.is_single and not state.curve_state.known.trials
+
+
 def may_verify(state: SparseState) -> bool:
     """Return whether single values are noisy enough that the best arms deserve further evaluations.
 
     Both the fitted noise and the repeats so far must indicate it. A repeat that returned the same
     value shows that values are exact, unless different arms share values (counts, accuracies).
-    Always False with several objectives, and with learning curves, whose model lacks individual
-    effects of arms.
     """
     pulls = state.pulls
-    if state.calibration is None or not state.goals.is_single or state.curve_state.known.trials:
+    if state.calibration is None or not has_best(state):
         return False
     if not is_noisy(state.calibration.fitted) or _pooled_noise(state, weight=1.0) <= NEGLIGIBLE_NOISE:
         return False
@@ -296,10 +338,10 @@ def next_arm(
         best: returns the strategy's choice if the given arms, ascending, may not be chosen.
         belief: returns mean and variance of arms; None for those of the sparse posterior.
     """
-    contender = contender_due(state, open_pulls, verify, belief)
-    if contender is not None:
-        return contender, VERIFICATION
     arms = OpenArms.of(state, open_pulls, verify)
+    repeat = repeat_due(state, open_pulls, verify, lambda: Estimates.of(state, belief)) if arms.left else None
+    if repeat is not None:
+        return repeat
     return best(arms.blocked), arms.reason
 
 
@@ -332,25 +374,25 @@ def next_pull(
     return Choose((pick,), "one pull at a time")
 
 
-def contender_due(
-    state: SparseState,
-    open_pulls: Sequence[int],
-    verify: float,
-    belief: Belief | None = None,
-) -> int | None:
-    """Return the arm that the next pick repeats; None if it does not repeat one. See `next_arm`."""
+def repeat_due(
+    state: SparseState, open_pulls: Sequence[int], verify: float, estimates: Callable[[], Estimates]
+) -> tuple[int, str] | None:
+    """Return the arm that the next pick repeats, and the reason, while other arms are left; None if
+    it does not repeat one. See `next_arm`."""
+    if not explores(state, len(open_pulls)):
+        best = estimates().best(state.blocked_arms())
+        return None if best is None else (best, EXPLOITATION)
     if not is_verification_due(state, open_pulls, verify) or not may_verify(state):
         return None
-    if not OpenArms.of(state, open_pulls, verify).left:
-        return None
-    return Estimates.of(state, belief).contender(open_pulls, state.blocked_arms())
+    contender = estimates().contender(open_pulls, state.blocked_arms())
+    return None if contender is None else (contender, VERIFICATION)
 
 
 def is_verification_due(state: SparseState, open_pulls: Sequence[int], share: float) -> bool:
-    """Return whether the next pick repeats one of the best arms. With the default shares,
+    """Return whether the next exploring pick repeats one of the best arms. With the default shares,
     `is_coverage_due` never selects the same picks. Until two values of one arm have differed, at
     most one repeat is pending."""
     if not state.pulls.varies and np.isin(np.array(open_pulls, np.intp), state.pulls.arms).any():
         return False
-    number = state.pulls.total + len(state.failed) + len(open_pulls) + 1
+    number = state.milestones.peak.explorations(state.picks_before(len(open_pulls)) + 1)
     return math.floor((number + 1) * share) > math.floor(number * share)

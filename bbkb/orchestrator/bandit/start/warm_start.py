@@ -20,7 +20,6 @@ from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import mean_rewards
 from bbkb.orchestrator.bandit.options import Options
 from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
-from bbkb.orchestrator.bandit.sparse.calibrated import is_noisy
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import refit
@@ -153,17 +152,6 @@ def _has_equal_violations(state: SparseState) -> bool:
     learn from them where the constraint is satisfied."""
     margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
     return any(len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins)
-
-
-def has_plateau(state: SparseState) -> bool:
-    """Return whether at least half of the pulled arms have the best mean reward, and not because of
-    noise. The calibrated model then cannot learn where rewards are better."""
-    calibration = state.calibration
-    if calibration is None or not state.goals.is_single or not state.pulls.total:
-        return False
-    has_noise = state.pulls.varies or is_noisy(calibration.fitted)
-    means = mean_rewards(state.pulls)
-    return not has_noise and bool(np.median(means) == means.max())
 
 
 def unused_arms(state: SparseState, pending: Sequence[int]) -> Indices:

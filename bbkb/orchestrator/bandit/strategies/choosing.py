@@ -6,6 +6,7 @@ a new trial of the named arm is continued instead.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -14,17 +15,19 @@ from bbkb.orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from bbkb.orchestrator.bandit.sparse.forecasts import PausedTrials
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue
 from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking
-from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.sparse.state import SparseState, has_plateau
 from bbkb.orchestrator.bandit.sparse.termination import Drift, NoDrift
 from bbkb.orchestrator.bandit.sparse.verification import (
+    EXPLOITATION,
     VERIFICATION,
     Estimates,
     OpenArms,
-    is_verification_due,
+    has_best,
     may_verify,
+    repeat_due,
 )
 from bbkb.orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
-from bbkb.orchestrator.bandit.start.warm_start import has_plateau, unused_arms
+from bbkb.orchestrator.bandit.start.warm_start import unused_arms
 from bbkb.orchestrator.bandit.strategy import Pick, Prospect
 
 
@@ -62,7 +65,6 @@ class Workspace:
     # the arms that cover the space on a plateau, else none; None until the first pick
     unused: Sequence[int] | None = None
     level_picker: LevelPicker | None = None  # None until the first pick for coverage
-    estimates: Estimates | None = None  # None until the first pick for verification
 
     @classmethod
     def begin(
@@ -93,6 +95,11 @@ class Workspace:
         self.left = left
         self.paused = paused
 
+    @cached_property
+    def estimates(self) -> Estimates:
+        """The estimates of the evaluated arms."""
+        return Estimates.of(self.state)
+
     @property
     def is_spent(self) -> bool:
         """Whether the pulls have spent the drift budget."""
@@ -111,7 +118,7 @@ class Workspace:
             pick = replace(self._append(named.arm), reason=named.reason)
         if self.is_exploring or not self.state.repeats:
             self.queue.block(pick.arm)
-        self.left -= named.reason != VERIFICATION
+        self.left -= named.reason not in (VERIFICATION, EXPLOITATION)
         return pick
 
     def prospect(self) -> Prospect:
@@ -161,15 +168,27 @@ class Workspace:
         return pick
 
 
-def verification(workspace: Workspace) -> Named | None:
-    """Name one of the best arms, which is repeated because values are noisy."""
-    state = workspace.state
-    if not workspace.verifies or not is_verification_due(state, workspace.pulls, workspace.shares.verify):
+def repeat(workspace: Workspace) -> Named | None:
+    """Name one of the best arms, because values are noisy or exploration ends."""
+    if not workspace.is_exploring:
         return None
-    if workspace.estimates is None:
-        workspace.estimates = Estimates.of(state)
-    contender = workspace.estimates.contender(workspace.pulls, state.blocked_arms())
-    return None if contender is None else Named(contender, VERIFICATION)
+    due = repeat_due(workspace.state, workspace.pulls, workspace.shares.verify, lambda: workspace.estimates)
+    return None if due is None else Named(*due)
+
+
+def known_best(workspace: Workspace) -> Named | None:
+    """Name the best arm again, if repeats have shown that arms differ from their neighbors, and no new
+    arm is expected to be better."""
+    state = workspace.state
+    if not workspace.is_exploring or not has_best(state) or not state.pulls.varies:
+        return None
+    if not workspace.estimates.shows_own_effects:
+        return None
+    best = workspace.estimates.best(state.blocked_arms())
+    new = workspace.picking.pick(workspace.queue.top())
+    if best is None or not workspace.estimates.exceeds(best, new.mean, new.variance * state.model.regularization):
+        return None
+    return Named(best, EXPLOITATION)
 
 
 def spread(workspace: Workspace) -> Named | None:
@@ -204,4 +223,4 @@ def largest_bound(workspace: Workspace) -> Named:
 
 
 Picker = Callable[[Workspace], Named | None]
-PICKERS: Sequence[Picker] = (verification, spread, coverage, largest_bound)
+PICKERS: Sequence[Picker] = (repeat, spread, coverage, known_best, largest_bound)

@@ -9,7 +9,7 @@ import pytest
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.model.outputs import mean_rewards
-from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.sparse.state import PATIENCE, Peak, SparseState
 from bbkb.orchestrator.bandit.sparse.verification import (
     OWN_PULLS,
     RECOMMENDED_OWN_PULLS,
@@ -93,16 +93,26 @@ def test_verification_and_coverage_are_never_due_at_the_same_pick() -> None:
     assert not any(verifies and covers for verifies, covers in due)
 
 
-def test_estimates_include_a_gaussian_effect_of_each_arm() -> None:
-    state, _ = search(strategy(), 80, noise=0.3)
+@pytest.mark.parametrize("noise", [0.3, 0.001])
+def test_estimates_include_a_gaussian_effect_of_each_arm(noise: float) -> None:
+    """Its variance is what the fit mistakes for noise, given repeats of one arm."""
+    state, rng = strategy().init(ARMS, np.random.default_rng(0)), np.random.default_rng(2)
+    once = [Observation(arm, truth(arm) + 0.3 * rng.standard_normal()) for arm in range(0, len(GRID), 8)]
+    state = strategy().tell(state, once, rng)
+    best = int(state.pulls.arms[np.argmax(mean_rewards(state.pulls))])
+    value = float(state.pulls.reward_sums[best])
+    state = state.observe([Observation(best, value + noise * rng.standard_normal()) for _ in range(40)])
     estimates = Estimates.of(state)
-    noise, scale = state.model.regularization, state.knowledge.scale
+    fitted, scale = state.model.regularization, state.knowledge.scale
+    own = max(estimates.noise / OWN_PULLS, fitted - estimates.noise)
+    assert (own > 0.5 * fitted) == (noise < 0.01)
     for place, arm in enumerate(estimates.arms.tolist()):
         count = int(state.pulls.counts[arm])
         mean = float(state.posterior.mean[arm])
         own_mean = float(scale.scores(np.array([state.pulls.reward_sums[arm] / count]))[0])
-        precision = OWN_PULLS / noise + count / noise  # of the effect, N(0, noise / OWN_PULLS), after `count` residuals
-        assert estimates.means[place] == pytest.approx(mean + count / noise * (own_mean - mean) / precision, abs=1e-9)
+        precision = 1.0 / own + count / estimates.noise  # of the effect, N(0, own), after `count` residuals
+        posterior_mean = mean + count / estimates.noise * (own_mean - mean) / precision
+        assert estimates.means[place] == pytest.approx(posterior_mean, abs=1e-9)
 
 
 def test_displayed_estimate_includes_the_noise_of_repeats_and_the_models_errors() -> None:
@@ -195,7 +205,7 @@ def test_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_sear
 
 def test_contender_has_the_largest_bound_until_the_best_is_separated() -> None:
     def of(means: list[float], counts: list[int]) -> Estimates:
-        return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), 0.4)
+        return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), 0.4, 0.1)
 
     assert of([1.0, 0.9], [4, 4]).contender((), NONE) == 5
     assert of([1.0, 0.9], [8, 1]).contender((), NONE) == 6
@@ -207,10 +217,66 @@ def test_contender_has_the_largest_bound_until_the_best_is_separated() -> None:
 
 
 def test_contender_is_never_blocked() -> None:
-    estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), 0.4)
+    estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), 0.4, 0.1)
     assert estimates.contender((), np.array([0])) == 1
     assert estimates.contender((), np.array([0, 2])) is None
     assert estimates.contender((), np.arange(9)) is None
+
+
+def test_best_arm_is_known_if_its_lower_bound_exceeds_the_upper_bound_of_a_new_arm() -> None:
+    estimates = Estimates(np.array([3, 5, 8]), np.array([4, 4, 4]), np.array([1.0, 2.0, 0.5]), 0.01, 0.36)
+    assert estimates.best(NONE) == 5
+    assert estimates.best(np.array([5])) == 3
+    assert estimates.best(np.arange(9)) is None
+    for mean in (0.64, 0.66):  # 2 − 2 √(0.01/(4 + 0.01/0.36)) − 2 √(0.0325 + 0.36) = 0.647
+        assert estimates.exceeds(5, mean, 0.0325) == (mean < 0.647)
+    assert estimates.shows_own_effects
+    assert not Estimates(NONE, NONE, np.empty(0), 0.4, 0.1).shows_own_effects
+
+
+def test_all_picks_explore_until_the_patience_ends_then_a_logarithmic_number() -> None:
+    peak = Peak(reward=1.0, results=30, spread=1.0)
+    explored = [peak.explorations(picks) for picks in range(30, 20_001)]
+    steps = np.diff(explored)
+    assert set(steps.tolist()) == {0, 1}
+    assert steps[:PATIENCE].all()
+    for horizon in (300, 1000, 5000, 20_000):
+        since = horizon - 30
+        assert explored[since] - 30 == int(PATIENCE * (1.0 + np.log(since / PATIENCE)))
+
+
+def long_search(chooser: BBKB, count: int, deviation: float) -> tuple[SparseState, list[Pick], Floats]:
+    """A search among rows whose values hardly depend on their features, like a data set's."""
+    rng = np.random.default_rng(3)
+    values = 0.3 * (GRID @ np.array([1.0, 0.5])) + 0.2 * rng.standard_normal(len(GRID))
+    state, picks = chooser.init(ARMS, np.random.default_rng(0)), list[Pick]()
+    while len(picks) < count:
+        decision = choice(chooser.ask(state, [], 4))
+        picks += decision.picks
+        told = [Observation(one.arm, values[one.arm] + deviation * rng.standard_normal()) for one in decision.picks]
+        state = chooser.tell(state, told, rng)
+    return state, picks, values
+
+
+def test_nearly_exact_values_with_large_own_effects_are_exploited_once_the_best_is_known() -> None:
+    state, picks, values = long_search(strategy(), 240, 0.001)
+    exploited = [pick.arm for pick in picks if pick.reason == "exploitation"]
+    regrets = (values.max() - values[[pick.arm for pick in picks]]) / (values.max() - values.mean())
+    assert len(exploited) > 60
+    assert chooser_best(state) == exploited[-1]
+    assert regrets[-60:].mean() < 0.3 * regrets[:60].mean()
+
+
+def chooser_best(state: SparseState) -> int:
+    return int(state.pulls.finished_arms[np.argmax(Estimates.of(state).means)])
+
+
+def test_exploration_ends_in_a_long_search_with_noise() -> None:
+    """Fewer picks than the proven number explore, whatever the noise."""
+    state, picks, _ = long_search(strategy(), 380, 0.5)
+    exploring = sum(pick.reason != "exploitation" for pick in picks)
+    rises = state.milestones.peak.results
+    assert exploring <= state.milestones.peak.explorations(380) <= rises + PATIENCE * (1 + np.log(380 / PATIENCE))
 
 
 @pytest.mark.parametrize("batch", [1, 4])

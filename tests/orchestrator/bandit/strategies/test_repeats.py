@@ -1,6 +1,7 @@
 """Repeated evaluations, with every strategy that uses the calibrated model: only noisy values are
 repeated, as a share of the picks, until all candidates were evaluated."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 
@@ -98,17 +99,19 @@ def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, arms: 
     """If the fit mistakes differences between neighbors for noise, one or two repeats show that
     they are not; three are needed if different arms share values."""
     picks = search(name, SETS[arms], TRUTHS[arms], noise, 40)
-    assert repeats(picks) <= most
-    assert repeats(picks) == sum(pick.reason == "verification" for pick in picks)
+    verified = sum(pick.reason == "verification" for pick in picks)
+    assert verified <= most
+    # a converged search repeats the best arm if values vary
+    assert repeats(picks) == verified + sum(pick.reason == "exploitation" for pick in picks) <= 3 * most
 
 
 @pytest.mark.parametrize("noise", [noisy, noisy_if_good, nothing_but_noise])
 @pytest.mark.parametrize(("name", "arms"), spread(CALIBRATED, SETS))
 def test_strategies_repeat_noisy_values_as_a_share_of_the_picks(name: str, arms: str, noise: Noise) -> None:
     picks = search(name, SETS[arms], TRUTHS[arms], noise, 60)
-    repeated = [pick for pick in picks if pick.reason == "verification"]
-    assert repeats(picks) == len(repeated)
-    assert len(repeated) <= VERIFY * len(picks)
+    reasons = Counter(pick.reason for pick in picks)
+    assert repeats(picks) == reasons["verification"] + reasons["exploitation"]
+    assert reasons["verification"] <= VERIFY * len(picks)
 
 
 @pytest.mark.parametrize("noise", [exact, noisy])
@@ -118,8 +121,8 @@ def test_strategies_evaluate_all_of_a_small_set_before_they_repeat_with_a_reason
     picks = search(name, arms, TRUTHS["grid"][::12], noise, 40)
     seen = set[int]()
     for pick in picks:
-        expected = {"exhausted"} if len(seen) == len(arms) else {"verification"} if pick.arm in seen else {""}
-        assert pick.reason in expected
+        expected = {"verification", "exploitation"} if pick.arm in seen else {""}
+        assert pick.reason in ({"exhausted"} if len(seen) == len(arms) else expected)
         seen.add(pick.arm)
     assert len(seen) == len(arms)
 
