@@ -14,6 +14,9 @@ from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
 CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")
 METHODS = (*CAMPAIGN_METHODS, "posterior")  # that a strategy must have
 
+# the reason of a `Wait` that ends a campaign
+ALL_CHOSEN = "every arm was chosen once, and none may be evaluated twice"
+
 
 class HasArms(Protocol):
     """The pulls and the set-aside arms of a state."""

@@ -55,7 +55,7 @@ def test_budget_that_outlasts_a_finite_space_is_spent_on_repeats(strategy: str, 
     assert result.best.parameters == {"b": min(3, levels)}
 
 
-@pytest.mark.parametrize(("strategy", "rule"), CASES)
+@pytest.mark.parametrize(("strategy", "rule"), [*CASES, ("uniform", "none"), ("uniform", "median")])
 def test_exhausted_deterministic_space_ends_the_campaign(strategy: str, rule: str) -> None:
     result = run(strategy, rule, 5, deterministic=True)
     configurations = [trial.parameters["b"] for trial in result.trials]

@@ -12,6 +12,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from bbkb.orchestrator.bandit.checks import ALL_CHOSEN
 from bbkb.orchestrator.bandit.curves import Curves
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.model.outputs import mean_rewards
@@ -322,7 +323,7 @@ def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
     """Return the result of `ask` if arms do not repeat and no arm is left; otherwise None."""
     if state.repeats or state.picks_left(pending, 1):
         return None
-    return Wait("every arm was chosen once, and none may be evaluated twice")
+    return Wait(ALL_CHOSEN)
 
 
 def has_plateau(state: SparseState) -> bool:

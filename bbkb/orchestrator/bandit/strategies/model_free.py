@@ -6,6 +6,7 @@ from typing import Generic, Self, TypeVar
 
 import numpy as np
 
+from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import Indices, read_only, same
 from bbkb.orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from bbkb.orchestrator.bandit.pulls import Pulls
@@ -20,6 +21,7 @@ class ModelFreeState:
 
     seed: int  # drawn by `init`
     pulls: Pulls  # those with a reward
+    layout: Layout | None = None  # None if the strategy does not use it
     over: int = 0  # the number of ended pulls, including failures
     round: int = 0  # the number of calls of `tell`
     # (s,), arms that are no longer pulled because their evaluations failed, ascending

@@ -1,4 +1,4 @@
-"""The uniform policy: every pull is a random arm."""
+"""The uniform policy: every pull is a random arm; a new one if arms do not repeat."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arms import Arms, as_arms
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.observations import check_arms
+from bbkb.orchestrator.bandit.checks import ALL_CHOSEN, refusal
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
@@ -25,18 +24,26 @@ class Uniform(ModelFree[ModelFreeState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ModelFreeState:
         """Return the state before any pull of `arms` (A, d); draws the seed."""
-        return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(check_arms(arms))))
+        checked = as_arms(arms)
+        return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(checked)), layout=checked.layout)
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
-        """Return `limit` arms, or none while `MOST_PENDING` are pending, which ends a batch."""
+        """Return at most `limit` arms, or none while `MOST_PENDING` are pending, which ends a batch. If
+        arms do not repeat, none is pulled twice."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
         if len(pending) >= MOST_PENDING:
             return Wait(f"batch of {MOST_PENDING} pulls")
-        available = np.arange(len(state.pulls.counts))
-        if len(state.set_aside):
-            available = np.delete(available, state.set_aside)
+        is_exact = state.layout is not None and not state.layout.repeats
+        used = np.union1d(state.pulls.arms, np.array(pending, np.intp)) if is_exact else ()
+        available = np.delete(np.arange(len(state.pulls.counts)), np.union1d(state.set_aside, used).astype(np.intp))
+        if not len(available):
+            return Wait(ALL_CHOSEN)
         first = state.over + len(pending)
-        draws = (np.random.default_rng([state.seed, i]).integers(len(available)) for i in range(first, first + limit))
-        return Choose(tuple(Pick(int(available[draw])) for draw in draws), "limit")
+        picks: list[Pick] = []
+        for i in range(first, first + min(limit, len(available) if is_exact else limit)):
+            draw = int(np.random.default_rng([state.seed, i]).integers(len(available)))
+            picks.append(Pick(int(available[draw])))
+            available = np.delete(available, draw) if is_exact else available
+        return Choose(tuple(picks), "limit")
