@@ -15,6 +15,7 @@ Their options take kernels (`RBF`, `Matern32`, `Matern52`, `Linear`), warm start
 """
 
 from bbkb.objectives.keywords import checks_arguments
+from bbkb.orchestrator.adapters.optuna_sampler import OptunaSampler as _OptunaSampler
 from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.scheduling import Schedule
 from bbkb.orchestrator.bandit.sparse.termination import Termination
@@ -31,7 +32,6 @@ from bbkb.orchestrator.bandit.strategies.gp_ucb import (
 from bbkb.orchestrator.bandit.strategies.pbt import PBT as _PBT
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform as _Uniform
-from bbkb.orchestrator.interop.optuna_sampler import OptunaSampler as _OptunaSampler
 
 __all__ = [
     "BBKB",

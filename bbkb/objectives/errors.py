@@ -8,9 +8,18 @@ import warnings
 from pathlib import Path
 from types import FrameType
 
+_LONGEST_LINE = 3000  # characters: a message quotes texts of users, who may have a megabyte on one line
+
 
 class BbkbError(Exception):
-    """The base class of all errors for users: `except BbkbError` catches them."""
+    """The base class of all errors for users: `except BbkbError` catches them. Of a line that is too
+    long to read, the message has both ends, because the remedy is the last part."""
+
+    def __init__(self, message: str = "", *further: object) -> None:
+        half = _LONGEST_LINE // 2
+        lines = str(message).split("\n")
+        short = (line if len(line) <= _LONGEST_LINE else f"{line[:half]} … {line[-half:]}" for line in lines)
+        super().__init__("\n".join(short), *further)
 
 
 class ObjectiveError(BbkbError):

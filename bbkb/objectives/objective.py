@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bbkb.objectives.errors import ObjectiveError as ObjectiveError
+from bbkb.objectives.parameters import Parameters as Parameters
 
 MOST_METRICS = 100  # the limit for a result or a report
 NAME_CHARACTERS = 100  # the longest name of a metric
-
-Parameters = Mapping[str, Any]  # values of any type that the space has
 
 
 class InvalidValueError(ValueError):

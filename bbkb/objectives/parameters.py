@@ -19,12 +19,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from numbers import Real
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from typing_extensions import Doc, TypedDict  # pydantic needs this variant before Python 3.12
 
 from bbkb.objectives.keywords import checks_arguments
 
+Parameters = Mapping[str, Any]  # the values of a configuration, of any type that the space has
+Sampler = Literal["sobol", "random", "grid"]
+LARGEST_SIZE = 10_000_000  # of a set of candidates
 Scalar = str | int | float | bool | None
 
 

@@ -24,7 +24,6 @@ child. Forbidden configurations and existing candidates are dropped.
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +32,8 @@ from bbkb.objectives import coding, priors
 from bbkb.objectives.coding import Codes
 from bbkb.objectives.constraints import Mask
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Choice, Parameter, Range, Space, has_prior
+from bbkb.objectives.parameters import LARGEST_SIZE, Choice, Parameter, Range, Sampler, Space, has_prior
 from bbkb.objectives.space import (
-    LARGEST_SIZE,
     LARGEST_WHOLE_SET,
     LEAST_DRAWS,
     SearchSpace,
@@ -44,8 +42,6 @@ from bbkb.objectives.space import (
     enumerate_space,
     first_occurrences,
 )
-
-Sampler = Literal["sobol", "random", "grid"]
 
 DEFAULT_SIZE = 4096
 GROWING_SIZE = 1024  # the number of drawn points if more are appended later

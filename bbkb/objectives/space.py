@@ -38,7 +38,6 @@ Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one paramet
 
 # A finite space with at most this many configurations is enumerated if no size is given
 LARGEST_WHOLE_SET = 100_000
-LARGEST_SIZE = 10_000_000
 LARGEST_CELLS = 500_000_000  # the number of entries in the matrix of features: 4 GB
 LARGEST_INTEGER = 2**53  # larger integers have no exact float64 feature
 

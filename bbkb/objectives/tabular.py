@@ -27,6 +27,7 @@ from typing_extensions import Doc
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
 
+Duplicates = Literal["merge", "keep"]  # of rows that are equal in every parameter
 MOST_ROWS = 10_000_000  # a small compressed file may contain billions
 # cells that count as missing, if missing values are allowed
 MISSING = frozenset(("", "?", "NA", "N/A", "NaN", "nan", "null"))

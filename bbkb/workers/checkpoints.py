@@ -16,8 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bbkb.workers.output import is_output, trial_folder
-from bbkb.workers.reporting import FILE as KEPT_REPORTS
+from bbkb.workers.output import KEPT_REPORTS, is_output, trial_folder
 
 _LOGGER = logging.getLogger("bbkb.session")
 

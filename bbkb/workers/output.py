@@ -32,6 +32,7 @@ from typing import BinaryIO, TextIO
 
 from bbkb.workers.messages import Attempt, Outcome
 
+KEPT_REPORTS = ".reports"  # the file with a trial's reports, in its folder
 KEPT_BYTES = 4 * 1024 * 1024  # the part of a long output that is kept
 HEADER_BYTES = 64
 # the end of an output that is sent with the outcome from a node without the run's folder

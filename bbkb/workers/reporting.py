@@ -20,6 +20,7 @@ from bbkb.objectives.machines import AttemptReport, Machine
 from bbkb.objectives.objective import NAME_CHARACTERS, Evaluation, EvaluationStopped, InvalidValueError
 from bbkb.objectives.returned import check_bounds, number_of
 from bbkb.workers.messages import Report
+from bbkb.workers.output import KEPT_REPORTS
 
 _NAMED = 3  # the number of metrics that a remark names
 
@@ -117,9 +118,6 @@ def excerpt(value: object) -> str:
     return f"{text} ({type(value).__name__})"
 
 
-FILE = ".reports"  # the file's name in the trial's folder
-
-
 class KeptReports:
     """The reports of all attempts of a trial, for an attempt that adds to them.
 
@@ -128,7 +126,7 @@ class KeptReports:
 
     def __init__(self, folder: Path, trial: int, attempt: int, recorded_step: int) -> None:
         """Use the file in `folder`. `recorded_step` is the trial's largest step in the log."""
-        self._file = folder / FILE
+        self._file = folder / KEPT_REPORTS
         self._trial = trial
         self._attempt = attempt
         self._recorded_step = recorded_step
@@ -155,7 +153,7 @@ class KeptReports:
         return missing
 
     def _replace(self, reports: list[Report]) -> None:
-        draft = self._file.with_name(f"{FILE}.draft")
+        draft = self._file.with_name(f"{KEPT_REPORTS}.draft")
         with contextlib.suppress(OSError):
             draft.write_text("".join(map(_line, reports)), encoding="utf-8")
             draft.replace(self._file)

@@ -9,8 +9,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.campaign.events import Event, ModelRefreshed
-from bbkb.orchestrator.history.fold import History, fold
-from bbkb.orchestrator.history.rows import TrialRow
+from bbkb.orchestrator.history.fold import History, TrialRow, fold
 from benchmarks.tables import Cell, Floats, Interval, Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from playwright.sync_api import Browser, sync_playwright
 
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.report import write_report
+from bbkb.orchestrator.report.page import write_report
 from bbkb.orchestrator.store.runs import open_run
 
 DOCS = Path(__file__).parents[1]

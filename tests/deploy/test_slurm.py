@@ -14,8 +14,8 @@ import pytest
 from bbkb import load
 from tests.deploy.namespaces import missing
 from tests.deploy.slurm import NODES, REPOSITORY, Slurm, bbkb, slurm
-from tests.orchestrator.serve.conftest import running_server
-from tests.orchestrator.serve.test_app import ask
+from tests.orchestrator.report.conftest import running_server
+from tests.orchestrator.report.test_serve import ask
 
 _ABSENT = missing("slurmctld", "slurmd", "munged", "sbatch")
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(_ABSENT), reason=_ABSENT), pytest.mark.timeout(900)]

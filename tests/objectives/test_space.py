@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from bbkb.objectives import coding, sampling
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Scalar
-from bbkb.objectives.sampling import Sampler, make_candidates
+from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Sampler, Scalar
+from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace, enumerate_space
 from tests.objectives import random_spaces
 

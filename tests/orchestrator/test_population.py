@@ -26,8 +26,8 @@ from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
 from bbkb.orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings import Trainings
-from bbkb.orchestrator.history.remarks import training_remark
-from bbkb.orchestrator.history.tables import History
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.tables import training_remark
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify

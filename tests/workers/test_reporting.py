@@ -9,7 +9,7 @@ from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers import messages
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.messages import Attempt, TrialFailed, TrialSucceeded
-from bbkb.workers.reporting import FILE
+from bbkb.workers.output import KEPT_REPORTS
 from tests.workers.evaluations import UNLIMITED, Doing, Published
 
 
@@ -72,13 +72,13 @@ def test_training_that_has_no_step_left_gives_the_missing_reports_with_its_resul
 @pytest.mark.parametrize("end", ["[4, 0.4, [", "[4]\n", "[]\nnull\n", "\x00\n", '{"a": 1}\n', '["x", 1, []]'])
 def test_damaged_line_costs_one_report(tmp_path: Path, end: str) -> None:
     attempt_of(tmp_path, range(1, 4), is_killed=True)
-    with (tmp_path / FILE).open("a") as file:
+    with (tmp_path / KEPT_REPORTS).open("a") as file:
         file.write(end)
     assert steps_of(attempt_of(tmp_path, range(6, 7), recorded_step=1)[0]) == [2, 3, 6]
 
 
 def test_unusable_file_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / FILE).mkdir()
+    (tmp_path / KEPT_REPORTS).mkdir()
     published, success = attempt_of(tmp_path, range(1, 4))
     assert isinstance(success, TrialSucceeded)
     assert steps_of(published) == [1, 2, 3]

@@ -33,11 +33,10 @@ from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.campaign.settings import Settings
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.report import write_report
+from bbkb.orchestrator.report.page import write_report
+from bbkb.orchestrator.report.terminal import SafeConsole, say
 from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.running.ray_start import check_address, check_room, is_connected, join
 from bbkb.orchestrator.session.build import Parts, build_new

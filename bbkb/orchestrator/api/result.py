@@ -12,11 +12,10 @@ from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.history.export import report_columns, trial_columns
 from bbkb.orchestrator.history.facts import Fact, facts
-from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.fold import History, TrialRow
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.history.rows import TrialRow
+from bbkb.orchestrator.history.tables import report_columns, trial_columns
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.wording import facts_html
 
@@ -125,7 +124,7 @@ class Result:
     def trials(self) -> Trials:
         """All trials, in the order in which they were chosen. Open trials have the status `running`
         or `queued`."""
-        return tuple(map(self._trial, self._history.trials))
+        return tuple(map(self._trial, self._history.listed))
 
     def _trial(self, row: TrialRow) -> TrialResult:
         return TrialResult(
@@ -167,27 +166,27 @@ class Result:
     def plot(self) -> "plotly.graph_objects.Figure":
         """Draw all values and the best value so far, as a Plotly figure. Raises
         RunError if no trial has succeeded."""
-        from bbkb.orchestrator.report.notebook import course_plot  # loads scipy
+        from bbkb.orchestrator.report.pictures import course_plot  # loads scipy
 
         return course_plot(self._history)
 
     def plot_importance(self) -> "plotly.graph_objects.Figure":
         """Draw the importance of each parameter, as a Plotly figure. Raises
         RunError if there are too few results for a model."""
-        from bbkb.orchestrator.report.notebook import importance_plot  # loads scipy
+        from bbkb.orchestrator.report.pictures import importance_plot  # loads scipy
 
         return importance_plot(self._history)
 
     def plot_parallel(self) -> "plotly.graph_objects.Figure":
         """Draw parallel coordinates of the parameters, as a Plotly figure. Raises
         RunError if no trial has succeeded."""
-        from bbkb.orchestrator.report.notebook import parallel_plot  # loads scipy
+        from bbkb.orchestrator.report.pictures import parallel_plot  # loads scipy
 
         return parallel_plot(self._history)
 
     def __len__(self) -> int:
         """Return the number of chosen trials, including open ones."""
-        return len(self._history.trials)
+        return len(self._history.listed)
 
     def __repr__(self) -> str:
         lines = (f"  {fact.label}: {fact.text}" for fact in self._facts())

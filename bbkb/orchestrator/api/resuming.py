@@ -14,6 +14,7 @@ from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Function, Parts
 from bbkb.orchestrator.settings.options import objective_of
+from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run, find, open_run
 
 Resume: TypeAlias = bool | str | Path
@@ -60,7 +61,7 @@ def prepare_resume(
         ObjectiveError: if the objective cannot be built.
     """
     with run.store() as store:
-        old = run.recorded_settings(store)
+        old = snapshots.current(run, store)[1].settings
     # the run stays in its current folder
     settings = replace(settings, runs=old.runs, run=old.run)
     before = objective_of(old.objective)

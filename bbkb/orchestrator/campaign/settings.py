@@ -19,10 +19,19 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from typing_extensions import Doc
 
-from bbkb.objectives.objective import Parameters
-from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Scalar, clauses_of
-from bbkb.objectives.sampling import Sampler
-from bbkb.objectives.space import LARGEST_SIZE
+from bbkb.objectives.parameters import (
+    LARGEST_SIZE,
+    Choice,
+    Clause,
+    Constant,
+    Ordered,
+    Parameter,
+    Parameters,
+    Range,
+    Sampler,
+    Scalar,
+    clauses_of,
+)
 from bbkb.orchestrator.annotations import DECIDED, LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
 from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule

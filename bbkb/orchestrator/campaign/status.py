@@ -441,7 +441,7 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
         stopped=totals.stopped,
         paused=len(state.trainings.paused) if is_open else 0,
         in_flight=in_flight,
-        waiting=len(state.backlog) + len(state.running) - in_flight,
+        waiting=0 if state.session.outcome == "finished" else len(state.backlog) + len(state.running) - in_flight,
         running=_longest_running(state, state.clock.last_time + since) if is_open else (),
         recent=state.notes.recent,
         existing=state.results.existing.count,

@@ -8,14 +8,16 @@ first steps twice.
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bbkb.orchestrator.bandit.results import TrialCurve
-from bbkb.orchestrator.bandit.strategy import TrialForecast
 from bbkb.orchestrator.campaign.draft import Section, section, without
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.training_rules import Rungs, StoppingRule
 from bbkb.workers.messages import Report, Trial
+
+if TYPE_CHECKING:  # it imports numpy, which reading a log does not need
+    from bbkb.orchestrator.bandit.strategy import TrialForecast
 
 # The largest number of distinct steps to store. A training that reports more of them is assumed to
 # report at every step.
@@ -86,7 +88,7 @@ class Forecast:
     high: float  # two standard deviations of the score above it
 
 
-def forecast_of(expected: TrialForecast, goals: CampaignGoals) -> Forecast:
+def forecast_of(expected: "TrialForecast", goals: CampaignGoals) -> Forecast:
     """Return a strategy's forecast on the user's scale."""
     mean, low, high = map(goals.value, (expected.mean, expected.low, expected.high))
     return Forecast(trial=expected.trial, mean=mean, low=low, high=high)

@@ -15,9 +15,8 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from bbkb.objectives.errors import ObjectiveError
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.terminal import FAILED, USERS_MISTAKE
 from bbkb.orchestrator.errors import BbkbError, UserError
+from bbkb.orchestrator.report.terminal import FAILED, USERS_MISTAKE, SafeConsole
 from bbkb.orchestrator.version import __version__
 
 # In the order of `bbkb --help`: name, then module and function in `bbkb.orchestrator.cli.commands`, then
@@ -31,7 +30,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Drain the running evaluations of a run in another process, then stop it; `--now` cancels them.",
     ),
     "serve": (
-        "serve:serve",
+        "report:serve",
         "Show campaigns in a browser while they run. The printed address contains the token for the page.",
     ),
     "verify": (
@@ -40,21 +39,21 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "repeat. Exit code 1: the log is damaged or differs from the copy.",
     ),
     "logs": (
-        "output:logs_",
+        "log:logs_",
         "Print the output of a trial, standard error included, from trials/000026/output-1.txt. Without --trial, "
         "print the program's own log.",
     ),
     "status": (
-        "status:status",
+        "results:status",
         "Show the state of a run from its log, also while another process runs it. With --trial, show one trial.",
     ),
     "replay": (
         "replay:replay",
         "Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides differently.",
     ),
-    "report": ("log:report", "Write a run's report: one HTML file that needs no network."),
+    "report": ("report:report", "Write a run's report: one HTML file that needs no network."),
     "export": (
-        "export:export",
+        "report:export",
         "Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a study. A "
         "repeated export to any of these three adds only new trials.",
     ),
@@ -66,7 +65,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "list": ("results:list_", "List the runs in a folder: start, progress, best value and tags."),
     "compare": (
-        "compare:compare",
+        "report:compare",
         "Compare runs: strategy, evaluations, best value and its origin, the recommended configuration if values "
         "are noisy, time and utilization.",
     ),
@@ -78,7 +77,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "List the strategies, one on each line; or explain the options of one.",
     ),
     "launch": ("launchers:app", "Write the script or manifest that starts a campaign on a cluster, and submit it."),
-    "store": ("store:app", "A database that campaigns share."),
+    "store": ("log:app", "A database that campaigns share."),
 }
 
 

@@ -13,9 +13,9 @@ from bbkb.orchestrator.campaign.commands import Ask, Begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import Budget, ModelStopping, Settings
 from bbkb.orchestrator.credentials import has_password, stored
-from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.engine.engine import replay, strategy_errors
 from bbkb.orchestrator.history.facts import assignments
+from bbkb.orchestrator.report.terminal import say
 from bbkb.orchestrator.session.build import Parts, missing_program, remark_on_reports, with_training
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import first_events

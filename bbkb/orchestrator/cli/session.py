@@ -16,9 +16,9 @@ from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.plan import describe, say_plan, say_remarks
 from bbkb.orchestrator.cli.summary import save_report, summarize
-from bbkb.orchestrator.display.terminal import EXIT_CODES, say
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.report.terminal import EXIT_CODES, say
 from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.running.ray_start import check_room, join
 from bbkb.orchestrator.running.resume import prepare
@@ -124,6 +124,6 @@ def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, pa
 
 
 def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
-    from bbkb.orchestrator.serve.app import serve_in_thread  # loads aiohttp
+    from bbkb.orchestrator.report.serve import serve_in_thread  # loads aiohttp
 
     return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))

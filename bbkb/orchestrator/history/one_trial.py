@@ -2,17 +2,14 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from statistics import fmean
 from typing import Any
 
 from bbkb.objectives.parameters import has_prior
 from bbkb.orchestrator.campaign.events import PickedTrial
-from bbkb.orchestrator.history.columns import RESULT
-from bbkb.orchestrator.history.export import strict_json
-from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.remarks import broken_constraints, training_remark
-from bbkb.orchestrator.history.rows import TrialRow
+from bbkb.orchestrator.history.fold import History, TrialRow
+from bbkb.orchestrator.history.tables import broken_constraints, strict_json, training_remark
 from bbkb.orchestrator.wording import duration, iso, rounded
 
 Plain = dict[str, Any]  # a JSON value
@@ -45,7 +42,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "trial": number,
         "candidate": row.arm,
         "status": row.status,
-        **{column.key: strict_json(column.cell(row)) for column in RESULT},
+        "value": strict_json(row.value),
         "reason": reason(history, row),
         "scores": scores(row.pick),
         "training": training_remark(history, row),
@@ -73,12 +70,9 @@ def describe_trial(history: History, number: int) -> Plain | None:
 
 
 def result_text(described: Mapping[str, Any]) -> str:
-    """Return the status and the known numbers of the result of a trial from `describe_trial`."""
-    parts = [described["status"]]
-    for column in RESULT:
-        if (cell := described[column.key]) is not None:
-            parts.append(f"{column.heading} {column.text(cell) if column.text else f'{cell:.6g}'}")
-    return ", ".join(parts)
+    """Return the status and the value, if it is known, of a trial from `describe_trial`."""
+    status, value = described["status"], described["value"]
+    return f"{status}" if value is None else f"{status}, value {value:.6g}"
 
 
 def reason(history: History, row: TrialRow) -> str:
@@ -168,45 +162,31 @@ def _learned_values(history: History, time: float) -> dict[int, list[float]]:
 
 
 def trial_lines(trial: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of text about a trial from `describe_trial`, after its result."""
+    """Yield the lines of text about a trial from `describe_trial`, after its result. Of many reports,
+    the first and the last."""
     yield trial["reason"]
     if trial["feasible"] is not None:
         yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
     if trial["training"]:
         yield f"training: {trial['training']}"
-    yield from _section("parameters", _pairs(trial["parameters"]))
-    yield from _section("metrics", _pairs(trial["metrics"]))
-    yield from _section("reports", _report_lines(trial))
-    yield from _attempt_lines(trial["attempts"])
-
-
-def _section(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"{title}:", *lines] if lines else []
-
-
-def _pairs(values: Mapping[str, object]) -> list[str]:
-    return [f"  {name}: {value}" for name, value in values.items()]
-
-
-def _attempt_lines(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    for attempt in attempts:
+    reports = []
+    for step, value in trial["reports"]:
+        metrics = trial["report_metrics"].get(step, {})
+        reports.append(f"step {step}: {value}" + "".join(f", {name} {number}" for name, number in metrics.items()))
+    hidden = len(reports) - _FIRST_REPORTS - _LAST_REPORTS
+    if hidden > 1:
+        reports[_FIRST_REPORTS:-_LAST_REPORTS] = [f"… {hidden:,} more"]
+    for title, lines in (
+        ("parameters", [f"{name}: {value}" for name, value in trial["parameters"].items()]),
+        ("metrics", [f"{name}: {value}" for name, value in trial["metrics"].items()]),
+        ("reports", reports),
+    ):
+        if lines:
+            yield f"{title}:"
+            yield from (f"  {line}" for line in lines)
+    for attempt in trial["attempts"]:
         worker = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
         yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {worker}"
         yield from (f"  {line}" for line in attempt["message"].splitlines())
-    if not attempts:
+    if not trial["attempts"]:
         yield "no attempt has ended yet"
-
-
-def _report_lines(trial: Mapping[str, Any]) -> list[str]:
-    """Return the first and the last reports, and the number of the omitted ones."""
-    lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
-    hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
-    if hidden <= 1:
-        return lines
-    return [*lines[:_FIRST_REPORTS], f"  … {hidden:,} more", *lines[-_LAST_REPORTS:]]
-
-
-def _report_line(trial: Mapping[str, Any], step: int, value: object) -> str:
-    metrics = trial["report_metrics"].get(step, {})
-    further = "".join(f", {name} {number}" for name, number in metrics.items())
-    return f"  step {step}: {value}{further}"

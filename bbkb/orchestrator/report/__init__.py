@@ -1,8 +1,4 @@
-"""The page of a campaign, in the report and while it runs, and figures for notebooks.
+"""What people see of a campaign: the terminal, the page of a run (its report, and live), and pictures.
 
 No module here makes a decision or writes to the log.
 """
-
-from bbkb.orchestrator.report.page import render, write_report
-
-__all__ = ["render", "write_report"]

@@ -1,23 +1,27 @@
-"""Figures of values: the best so far, of one run or of several, and the front of several objectives."""
+"""Figures of values over time: the best so far, of one run or of several, the front of several
+objectives, and learning curves."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 
+from bbkb.orchestrator.campaign.goals import VALUE
 from bbkb.orchestrator.history.comparing import without_seed
-from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.history.trace import Point
+from bbkb.orchestrator.history.fold import History, Point, TrialRow
+from bbkb.orchestrator.history.tables import training_remark
 from bbkb.orchestrator.report.figure import (
     MANY_POINTS,
     Figure,
     Spec,
     axis,
+    axis_range,
     counting_axis,
     label,
     layout,
     parameters_label,
+    quantiles,
     round_values,
     scatter,
     sentences,
@@ -28,6 +32,9 @@ from bbkb.orchestrator.wording import plural
 _INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # marker of an infeasible result
 _FEW_POINTS = 300
 _MOST_PAIRS = 3  # of objectives
+_MOST_CURVES = 60
+_BEST_CURVES = 10
+_MOST_BANDS = 3  # more bands would overlap
 _FINISHED = "evaluations, in the order they finished"
 
 
@@ -210,3 +217,128 @@ def comparison(runs: Sequence[tuple[str, History]]) -> list[Figure]:
 def series_color(index: int) -> str:
     """Return the color of a line among several."""
     return f"hsl({(210 + 137 * index) % 360}, 65%, 50%)"
+
+
+def learning_curves(history: History) -> Figure | None:
+    """Return the curves of the best and the newest trials, with the best one on top.
+
+    None if no trial has reported at two steps.
+    """
+    rows = [row for row in history.reporting.values() if row.training.reports]
+    if not any(len(row.training.reports) > 1 for row in rows):
+        return None
+    valued = [row for row in rows if row.value is not None]
+    best = sorted(valued, key=history.worth, reverse=True)[:_BEST_CURVES]
+    shown = list({row.trial: row for row in [*best, *rows[-(_MOST_CURVES - len(best)) :]]}.values())
+    best_last = sorted(shown, key=lambda row: row is history.best)
+    lines = [_line(history, row, row.training.reports) for row in best_last]
+    bands, expected = _forecasts(history, shown)
+    visible = _good_range(history, shown)
+    last = max(step for row in shown for step in row.training.reports)
+    is_cut = len(shown) < len(rows)
+    metric = history.goals.objectives[0].metric
+    caption = sentences(
+        "Dashed: running. Dotted: stopped early.",
+        expected and "Bands: the model's forecasts, ± 2 standard deviations.",
+        is_cut and f"{plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest.",
+        visible and "Only the better values: double-click to see all.",
+    )
+    return Figure(
+        name="curves",
+        title="Learning curves",
+        caption=caption,
+        traces=[*bands, *lines, *expected],
+        layout=layout(
+            axis("step", rangemode="tozero", **({"dtick": 1} if last <= 12 else {})),
+            axis(
+                "reported value" if metric == VALUE else label(metric),
+                **({} if visible is None else {"range": list(visible)}),
+            ),
+            height=360,
+        ),
+    )
+
+
+def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
+    """Return a range from the first quartile of the finite values to the best one.
+
+    It allows a reader to distinguish good trials. None if this would not enlarge them by a factor
+    of 2.
+    """
+    reported = (value for row in shown for value in row.training.reports.values())
+    rewards = [history.sign * value for value in reported if math.isfinite(value)]
+    if not rewards:
+        return None
+    quartile, high = quantiles(rewards, 0.25, 1.0)
+    if high - min(rewards) <= 2 * (high - quartile) or high <= quartile:
+        return None
+    return axis_range(history.sign * quartile, history.sign * high)
+
+
+def _forecasts(history: History, shown: list[TrialRow]) -> tuple[list[Spec], list[Spec]]:
+    """Return the forecasts of running trials and then of the best stopped ones: bands from their latest
+    values, and the final values with error bars."""
+    end, forecasts = history.campaign.training_end, history.campaign.trainings.forecasts
+    rows = [row for row in shown if row.trial in forecasts and row.status in ("running", "stopped", "queued")]
+    rows.sort(key=lambda row: (row.status != "running", -history.sign * forecasts[row.trial].mean))
+    drawn = [(row, forecasts[row.trial]) for row in rows[:_MOST_BANDS]]
+    if not drawn or end is None:
+        return [], []
+    bands: list[Spec] = []
+    for row, forecast in drawn:
+        last, value = max(row.training.reports.items())
+        bands.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [last, end, end, last],
+                "y": round_values([value, forecast.high, forecast.low, value], digits=5),
+                "name": f"trial {row.trial}, expected",
+                "fill": "toself",
+                "fillcolor": "--fill",
+                "line": {"width": 0, "color": "--accent"},
+                "hoverinfo": "skip",
+            }
+        )
+    above = [max(forecast.low, forecast.high) - forecast.mean for _, forecast in drawn]
+    below = [forecast.mean - min(forecast.low, forecast.high) for _, forecast in drawn]
+    marks: Spec = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [end] * len(drawn),
+        "y": round_values((forecast.mean for _, forecast in drawn), digits=5),
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "array": round_values(above, digits=5),
+            "arrayminus": round_values(below, digits=5),
+            "thickness": 1,
+            "color": "--point",
+        },
+        "text": [f"trial {row.trial}" for row, _ in drawn],
+        "name": "expected",
+        "marker": {"color": "--point", "symbol": "diamond"},
+        "opacity": 0.7,
+        "hovertemplate": "%{text}: <b>%{y}</b> expected<extra></extra>",
+    }
+    return bands, [marks]
+
+
+def _line(history: History, row: TrialRow, values: Mapping[int, float]) -> Spec:
+    steps = sorted(values)
+    is_best = row is history.best
+    remark = training_remark(history, row)
+    facts = f"{' (best)' if is_best else ''}{f'<br>{remark}' if remark else ''}"
+    color = "--accent" if is_best else "--point"
+    dash = {"running": "dash", "stopped": "dot"}.get(row.status, "solid")
+    return {
+        "type": "scatter",
+        "mode": "lines" if len(steps) > 1 else "markers",
+        "x": steps,
+        "y": round_values((values[step] for step in steps), digits=5),
+        "name": f"trial {row.trial}",
+        "line": {"color": color, "width": 2.5 if is_best else 1, "dash": dash},
+        "marker": {"color": color},
+        "opacity": 1.0 if is_best else 0.55,
+        "hovertemplate": f"trial {row.trial}, step %{{x}}: <b>%{{y}}</b>{facts}<extra></extra>",
+    }

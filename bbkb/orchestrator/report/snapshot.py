@@ -4,32 +4,26 @@ live page polls it."""
 import heapq
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, asdict, fields, is_dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, cast
 
 import yaml
 
+from bbkb.orchestrator.annotations import key_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
-from bbkb.orchestrator.campaign.settings import shown
+from bbkb.orchestrator.campaign.settings import Settings, shown
 from bbkb.orchestrator.campaign.status import without_process
-from bbkb.orchestrator.history.columns import Column, reported
-from bbkb.orchestrator.history.export import strict_json
 from bbkb.orchestrator.history.facts import advice, as_arguments, facts
-from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.report.curves import learning_curves
+from bbkb.orchestrator.history.fold import History, TrialRow
+from bbkb.orchestrator.history.tables import Column, reported, strict_json
 from bbkb.orchestrator.report.figure import Figure, short
-from bbkb.orchestrator.report.internals import batch_table, model_facts, sizes
-from bbkb.orchestrator.report.landscape import landscape
-from bbkb.orchestrator.report.parallel import parallel_coordinates
-from bbkb.orchestrator.report.progress import best_so_far, fronts
-from bbkb.orchestrator.report.surrogate import fit_surrogate
-from bbkb.orchestrator.report.timeline import CampaignClock, timeline
-from bbkb.orchestrator.settings.schema import schema
+from bbkb.orchestrator.report.landscape import fit_surrogate, landscape, parallel_coordinates
+from bbkb.orchestrator.report.progress import best_so_far, fronts, learning_curves
+from bbkb.orchestrator.report.timeline import CampaignClock, batch_table, model_facts, sizes, timeline
 from bbkb.orchestrator.wording import duration, joined, moment, one_line, plural, printable, rounded
 
 Plain = dict[str, Any]  # a JSON value
@@ -37,6 +31,7 @@ Plain = dict[str, Any]  # a JSON value
 _MOST_LISTED = 10_000  # trials in the table; more would slow down the page
 _MOST_RUNNING = 50
 _MOST_FRONT = 20
+_TAGS = ("name", "rule")  # keys that select the kind of a section
 # of the facts, those that the page shows elsewhere
 _ELSEWHERE = ("best value", "parameters", "recommended", "its parameters", "failures", "warning")
 
@@ -105,7 +100,7 @@ def snapshot(
         ],
         "batches": batch_table(history),
         "sessions": _sessions(history),
-        "settings": {"set": _as_yaml(settings_set(every)), "all": _as_yaml(every)},
+        "settings": {"set": _as_yaml(settings_set(history.settings)), "all": _as_yaml(every)},
     }
 
 
@@ -220,7 +215,7 @@ def _running(history: History, now: float) -> list[list[object]]:
 
 def trial_table(history: History) -> Plain:
     """Return the table of trials: all of them, or the best and the newest if there are many."""
-    rows = history.trials
+    rows = every = history.listed
     if len(rows) > _MOST_LISTED:
         best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=history.worth)
         newest = rows[-_MOST_LISTED // 2 :]
@@ -231,7 +226,7 @@ def trial_table(history: History) -> Plain:
         return None if row.started is None else round(float(clock(row.started)), 3)
 
     columns = reported(history, rows, Column("started (s)", start, kind="number extra"))
-    return _table(columns, rows) | {"unlisted": len(history.trials) - len(rows)}
+    return _table(columns, rows) | {"unlisted": len(every) - len(rows)}
 
 
 def _sessions(history: History) -> Plain:
@@ -272,58 +267,39 @@ def _as_yaml(tree: Mapping[str, object]) -> str:
     return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True, width=100) if tree else ""
 
 
-def settings_set(tree: Mapping[str, object]) -> Plain:
-    """Return the settings without those that have their default."""
-    described = schema()
-    kept = cast(Plain, _without_defaults(tree, [described], described.get("$defs", {})))
-    given = kept.get("strategy")
-    if isinstance(given, dict) and (strategy := STRATEGIES.get(str(given.get("name")))) is not None:
+def settings_set(settings: Settings) -> Plain:
+    """Return the settings, as in a campaign file, without those that have their default."""
+    kept = cast(Plain, _without_defaults(settings, shown(settings)))
+    given = kept.get("strategy", {})
+    if (strategy := STRATEGIES.get(str(given.get("name")))) is not None:
         # its preset replaces some defaults
         defaults = json.loads(json.dumps(asdict(strategy(**with_preset(strategy, {}))), default=str))
         kept["strategy"] = {
-            key: each for key, each in given.items() if key == "name" or _known(defaults.get(key)) != each
+            key: each for key, each in given.items() if key == "name" or _known(defaults.get(key)) != _known(each)
         }
     return kept
+
+
+def _without_defaults(value: object, tree: Any) -> object:
+    """Return `tree`, the plain values of `value`, without the fields of sections that have their default."""
+    if is_dataclass(value):
+        parts = {key_of(field.name): (field, getattr(value, field.name)) for field in fields(value)}
+        return {
+            key: _without_defaults(each, tree[key])
+            for key, (field, each) in parts.items()
+            if key in tree and each is not None and (each != _default(field) or key in _TAGS)
+        }
+    if isinstance(value, Mapping):
+        return {key: _without_defaults(each, tree[key]) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_defaults(each, plain) for each, plain in zip(value, tree, strict=True)]
+    return tree
+
+
+def _default(field: "Field[Any]") -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _known(value: object) -> object:
     """Return a tree without nulls."""
     return {k: _known(v) for k, v in value.items() if v is not None} if isinstance(value, Mapping) else value
-
-
-def _without_defaults(value: object, nodes: Iterable[Plain], definitions: Plain) -> object:
-    """Return `value` without the keys whose values are the defaults of a schema among `nodes`, or
-    null or empty."""
-    alternatives = list(_alternatives(nodes, definitions))
-    if isinstance(value, list | tuple):
-        items = [node["items"] for node in alternatives if isinstance(node.get("items"), dict)]
-        return [_without_defaults(each, items, definitions) for each in value]
-    if not isinstance(value, Mapping):
-        return value
-    name = value.get("name")
-    named = [node for node in alternatives if node.get("properties", {}).get("name", {}).get("const", "") == name]
-    kept = {}
-    for key, each in value.items():
-        own = [node["properties"][key] for node in named or alternatives if key in node.get("properties", {})]
-        others = [
-            node["additionalProperties"] for node in alternatives if isinstance(node.get("additionalProperties"), dict)
-        ]
-        if each is None or (
-            own and key != "name" and any("default" in node and node["default"] == each for node in own)
-        ):
-            continue
-        inner = _without_defaults(each, own or others, definitions)
-        if inner not in ({}, [], ()) or (each in ({}, []) and not own):
-            kept[key] = inner
-    return kept
-
-
-def _alternatives(nodes: Iterable[Plain], definitions: Plain) -> Iterable[Plain]:
-    """Yield the schemas behind references and unions."""
-    for node in nodes:
-        if "$ref" in node:
-            yield from _alternatives([definitions[node["$ref"].rpartition("/")[2]]], definitions)
-        inner = [each for key in ("anyOf", "oneOf", "allOf") for each in node.get(key, ())]
-        inner += [node[key] for key in ("then", "else") if isinstance(node.get(key), dict)]
-        yield from _alternatives(inner, definitions)
-        yield node

@@ -12,8 +12,8 @@ from bbkb.orchestrator.campaign.events import CampaignCreated, SessionOpened
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.campaign.transitions import apply_recorded
-from bbkb.orchestrator.display.live import View
 from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.report.terminal import View
 from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.lease import Watch, describe_holder, watch_holder

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from bbkb.orchestrator import logs
 from bbkb.orchestrator.campaign.settings import Settings
-from bbkb.orchestrator.display.live import View, view
+from bbkb.orchestrator.report.terminal import View, view
 from bbkb.orchestrator.running.coordinator.environment import named_cluster
 from bbkb.orchestrator.running.ray_start import connect_for
 from bbkb.orchestrator.session.build import Parts

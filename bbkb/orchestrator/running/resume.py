@@ -14,9 +14,8 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.history.fold import History, TrialRow
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.session.build import Function, Parts, build
 from bbkb.orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from bbkb.orchestrator.settings.resumed import with_recorded
@@ -64,7 +63,7 @@ def prepare(
         _check_files(old, state.totals.chosen)
         now = status_of(created.name, state)
         trials_done = now.trials.done
-        recorded = old.recorded_settings(store)
+        recorded = state.settings
         settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
     if settings.budget.evaluations < trials_done:

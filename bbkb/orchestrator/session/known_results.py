@@ -40,8 +40,7 @@ from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import array_of, match_rows, text_of
 from bbkb.orchestrator.engine.pool import plain_columns
 from bbkb.orchestrator.errors import RunError, UserError
-from bbkb.orchestrator.history.fold import fold
-from bbkb.orchestrator.history.rows import TrialRow
+from bbkb.orchestrator.history.fold import TrialRow, fold
 from bbkb.orchestrator.store.runs import Run, open_run
 
 ARM = "arm"

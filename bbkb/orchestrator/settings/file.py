@@ -65,27 +65,6 @@ def read(path: Path) -> Document:
     return Document(tree, places, origin)
 
 
-def find_text(path: Path, key: str) -> str | None:
-    """Return the text of a top-level key; None if the key has no text, or if the file has aliases
-    or is not valid YAML.
-
-    Only libyaml's parser runs, which takes a tenth of the time of `read`. Raises ConfigError if the
-    file cannot be read.
-    """
-    depth = 0
-    texts: list[str | None] = []  # the top-level keys and values, alternating
-    try:
-        for event in yaml.parse(_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-            if isinstance(event, yaml.AliasEvent):
-                return None
-            if depth == 1 and isinstance(event, yaml.NodeEvent):
-                texts.append(event.value if isinstance(event, yaml.ScalarEvent) else None)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-    except (yaml.YAMLError, UnicodeError):
-        return None
-    return dict(zip(texts[::2], texts[1::2], strict=False)).get(key)
-
-
 def has_content(path: Path) -> bool:
     """Return whether the file exists and contains more than white space or zero bytes, which a
     power failure may leave in a file that is being written. Raises OSError."""

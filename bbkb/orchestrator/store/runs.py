@@ -30,7 +30,7 @@ from importlib import metadata
 from pathlib import Path
 
 from bbkb.orchestrator import credentials, files
-from bbkb.orchestrator.campaign.events import CampaignCreated, Event, SessionOpened
+from bbkb.orchestrator.campaign.events import CampaignCreated, Event
 from bbkb.orchestrator.campaign.settings import Settings, plain, without_implied
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.settings import file as campaign_file
@@ -119,11 +119,6 @@ class Run:
             )
         return created
 
-    def recorded_settings(self, store: EventStore) -> Settings:
-        """Return the settings of the newest session."""
-        opened = store.newest(self.name, "session_opened")
-        return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
-
 
 def create(settings: Settings, first_events: Sequence[Event], began: str) -> Run:
     """Create the folder of a new run.
@@ -203,14 +198,12 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
     folder = _resolve_folder(folder)
     file, log = folder / "campaign.yaml", folder / _LOG
     try:
-        if campaign_file.has_content(file):
-            store: object = campaign_file.find_text(file, "store")
-            if store != "sqlite":  # a database, or a damaged file whose error names the line
-                store = campaign_file.read(file).tree.get("store")
-            if not isinstance(store, str):
+        if log.is_file():
+            store = "sqlite"  # it also has the settings
+        elif campaign_file.has_content(file):
+            store = str(campaign_file.read(file).tree.get("store", ""))
+            if not store:
                 raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
-        elif log.is_file():
-            store = "sqlite"  # the settings are also in the log
         elif folder.is_file():
             raise RunError(f"{folder} is a file: name the folder of a run (`bbkb run` creates runs below runs/)")
         else:

@@ -19,6 +19,7 @@ available database):
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -79,36 +80,35 @@ _SNAPSHOTS = sa.Table(
     sa.Column("body", sa.Text, nullable=False),
 )
 
-# As text, because SQLAlchemy would otherwise compile each statement again for each database, which
-# takes most of the time of a list of runs.
+# The driver gets these texts as they are (`_run`): SQLAlchemy would compile each statement again for
+# each database, which takes most of the time of a list of runs.
 _LEASE_COLUMNS = "epoch, holder, identity, since, last_beat, beats, stop"
 _MINE = "campaign = :campaign AND epoch = :epoch"
-_CREATE = sa.text(
+_CREATE = (
     f"INSERT INTO bbkb_campaigns (campaign, length, head, {_LEASE_COLUMNS}, settings) "
     "VALUES (:campaign, :length, :head, 0, '', '', :now, :now, 0, '', '')"
 )
-_INSERT = sa.text(
+_INSERT = (
     "INSERT INTO bbkb_events (campaign, position, epoch, kind, body, checksum) "
     "VALUES (:campaign, :position, :epoch, :kind, :body, :checksum)"
 )
-_LOCK = sa.text(f"UPDATE bbkb_campaigns SET epoch = epoch WHERE {_MINE}")  # the row, until the transaction ends
-_END = sa.text("SELECT length, head FROM bbkb_campaigns WHERE campaign = :campaign")
-_ADVANCE = sa.text("UPDATE bbkb_campaigns SET length = :length, head = :head WHERE campaign = :campaign")
-_ROWS = sa.text(
+_LOCK = f"UPDATE bbkb_campaigns SET epoch = epoch WHERE {_MINE}"  # the row, until the transaction ends
+_END = "SELECT length, head FROM bbkb_campaigns WHERE campaign = :campaign"
+_ADVANCE = "UPDATE bbkb_campaigns SET length = :length, head = :head WHERE campaign = :campaign"
+_ROWS = (
     "SELECT position, epoch, kind, body, checksum FROM bbkb_events "
     "WHERE campaign = :campaign AND position >= :position ORDER BY position LIMIT :limit"
 )
-_NEWEST = sa.text("SELECT max(position) FROM bbkb_events WHERE campaign = :campaign AND kind = :kind")
 _CLAIM = (
     "UPDATE bbkb_campaigns SET epoch = epoch + 1, holder = :holder, identity = :identity, since = :now, "
     "last_beat = :now, beats = 0, stop = '', settings = :settings WHERE campaign = :campaign"
 )
-_HOLDING = sa.text(f"SELECT {_LEASE_COLUMNS} FROM bbkb_campaigns WHERE campaign = :campaign")
-_BEAT = sa.text(f"UPDATE bbkb_campaigns SET beats = beats + 1, last_beat = :now WHERE {_MINE}")
-_ASK = sa.text(f"UPDATE bbkb_campaigns SET stop = :stop WHERE {_MINE} AND holder <> ''")
-_RELEASE = sa.text(f"UPDATE bbkb_campaigns SET holder = '', identity = '', stop = '', last_beat = :now WHERE {_MINE}")
-_SAVE = sa.text("INSERT INTO bbkb_snapshots VALUES (:campaign, :position, :head, :version, :body)")
-_SAVED = sa.text(
+_HOLDING = f"SELECT {_LEASE_COLUMNS} FROM bbkb_campaigns WHERE campaign = :campaign"
+_BEAT = f"UPDATE bbkb_campaigns SET beats = beats + 1, last_beat = :now WHERE {_MINE}"
+_ASK = f"UPDATE bbkb_campaigns SET stop = :stop WHERE {_MINE} AND holder <> ''"
+_RELEASE = f"UPDATE bbkb_campaigns SET holder = '', identity = '', stop = '', last_beat = :now WHERE {_MINE}"
+_SAVE = "INSERT INTO bbkb_snapshots VALUES (:campaign, :position, :head, :version, :body)"
+_SAVED = (
     "SELECT saved.position, head, version, saved.body FROM bbkb_snapshots AS saved JOIN bbkb_events AS last "
     "ON last.campaign = saved.campaign AND last.position = saved.position - 1 AND last.checksum = head "
     "WHERE saved.campaign = :campaign"
@@ -205,7 +205,7 @@ class EventStore:
             )
             if not self._check_format(connection):
                 _METADATA.create_all(connection)
-                connection.execute(_FORMAT.insert(), {"format": FORMAT})
+                _run(connection, "INSERT INTO bbkb_format VALUES (:format)", {"format": FORMAT})
         self._has_tables = True
 
     def create(self, campaign: str, first: Sequence[Event]) -> None:
@@ -218,7 +218,7 @@ class EventStore:
             try:
                 with self._engine.begin() as connection:
                     created = {"campaign": campaign, "length": len(rows), "head": head, "now": time.time()}
-                    connection.execute(_CREATE, created)
+                    _run(connection, _CREATE, created)
                     _insert(connection, campaign, rows)
             except sa.exc.IntegrityError as error:
                 raise RunError(
@@ -240,9 +240,9 @@ class EventStore:
             FencedError: the claim is no longer the newest.
         """
         with self._writing() as connection:
-            if connection.execute(_LOCK, {"campaign": campaign, "epoch": epoch}).rowcount != 1:
+            if _run(connection, _LOCK, {"campaign": campaign, "epoch": epoch}).rowcount != 1:
                 raise self._fenced_error(connection, campaign, epoch)
-            length, head = connection.execute(_END, {"campaign": campaign}).one()
+            length, head = _run(connection, _END, {"campaign": campaign}).one()
             there = 0 if position is None else min(length - position, len(events))
             if there < 0:
                 raise StoreError(
@@ -251,21 +251,21 @@ class EventStore:
             if rows := rows_of(campaign, epoch, length, events[there:], head):
                 _insert(connection, campaign, rows)
                 end = {"campaign": campaign, "length": length + len(rows), "head": rows[-1].checksum}
-                connection.execute(_ADVANCE, end)
+                _run(connection, _ADVANCE, end)
 
     def names(self) -> list[str]:
         """Return the names of the campaigns, sorted."""
         with self._reading(may_be_empty=True) as connection:
             if not self._has_tables:
                 return []
-            return list(connection.execute(sa.text("SELECT campaign FROM bbkb_campaigns ORDER BY campaign")).scalars())
+            return list(_run(connection, "SELECT campaign FROM bbkb_campaigns ORDER BY campaign").scalars())
 
     def has(self, campaign: str) -> bool:
         """Return whether the campaign exists; False if the database does not exist."""
         if self._file is not None and not self._file.exists():
             return False
         with self._reading(may_be_empty=True) as connection:
-            return self._has_tables and connection.execute(_END, {"campaign": campaign}).one_or_none() is not None
+            return self._has_tables and _run(connection, _END, {"campaign": campaign}).one_or_none() is not None
 
     def length(self, campaign: str) -> int:
         """Return the number of events."""
@@ -299,7 +299,7 @@ class EventStore:
         """Return at most `limit` rows from `position` on, without checking them."""
         wanted = {"campaign": campaign, "position": position, "limit": limit}
         with self._reading() as connection:
-            rows = [Row(*record) for record in connection.execute(_ROWS, wanted)]
+            rows = [Row(*record) for record in _run(connection, _ROWS, wanted)]
         for row in rows:
             self._check_whole("position", row.position)
         return rows
@@ -321,12 +321,6 @@ class EventStore:
         """Return the event at this position, or None. Raises StoreError if it is damaged."""
         previous, rows = self._rows_from(campaign, position, limit=1)
         return self.event(campaign, rows[0], previous) if rows and rows[0].position == position else None
-
-    def newest(self, campaign: str, kind: str) -> Event | None:
-        """Return the newest event of this kind, or None. Raises StoreError if it is damaged."""
-        with self._reading() as connection:
-            position = connection.execute(_NEWEST, {"campaign": campaign, "kind": kind}).scalar_one()
-        return None if position is None else self.event_at(campaign, position)
 
     def checksum_before(self, campaign: str, position: int) -> int:
         """Return the checksum of the event before `position`; 0 at the beginning of the log."""
@@ -357,7 +351,7 @@ class EventStore:
         is_free = "" if seen is None else f" AND epoch = {int(seen)}"
         values = {"holder": holder, "identity": identity, "settings": settings, "now": time.time()}
         with self._writing() as connection:
-            has_won = connection.execute(sa.text(_CLAIM + is_free), {"campaign": campaign, **values}).rowcount == 1
+            has_won = _run(connection, _CLAIM + is_free, {"campaign": campaign, **values}).rowcount == 1
             holding = self._holding(connection, campaign)
             if not has_won:
                 raise HeldError(
@@ -373,9 +367,9 @@ class EventStore:
 
     def claimed_settings(self, campaign: str) -> str:
         """Return the campaign file of the newest claim as JSON; empty if the claim has none."""
-        query = sa.text("SELECT settings FROM bbkb_campaigns WHERE campaign = :campaign")
+        query = "SELECT settings FROM bbkb_campaigns WHERE campaign = :campaign"
         with self._reading() as connection:
-            return connection.execute(query, {"campaign": campaign}).scalar_one_or_none() or ""
+            return _run(connection, query, {"campaign": campaign}).scalar_one_or_none() or ""
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
         """Store a stop request for the holder of this epoch, who reads it with the next heartbeat.
@@ -383,7 +377,7 @@ class EventStore:
         Return False if the epoch no longer has a holder.
         """
         with self._writing() as connection:
-            return connection.execute(_ASK, {"campaign": campaign, "epoch": epoch, "stop": stop}).rowcount == 1
+            return _run(connection, _ASK, {"campaign": campaign, "epoch": epoch, "stop": stop}).rowcount == 1
 
     def beat(self, campaign: str, epoch: int) -> Stop:
         """Record a heartbeat of the holder of this epoch, and return the pending stop request.
@@ -391,25 +385,25 @@ class EventStore:
         Raises FencedError if another process has taken over.
         """
         with self._writing() as connection:
-            if connection.execute(_BEAT, {"campaign": campaign, "epoch": epoch, "now": time.time()}).rowcount != 1:
+            if _run(connection, _BEAT, {"campaign": campaign, "epoch": epoch, "now": time.time()}).rowcount != 1:
                 raise self._fenced_error(connection, campaign, epoch)
             return self._holding(connection, campaign).stop
 
     def release(self, campaign: str, epoch: int) -> None:
         """Release the claim of this epoch. Do nothing if another process has taken over."""
         with self._writing() as connection:
-            connection.execute(_RELEASE, {"campaign": campaign, "epoch": epoch, "now": time.time()})
+            _run(connection, _RELEASE, {"campaign": campaign, "epoch": epoch, "now": time.time()})
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
         """Replace the snapshot of the log. Losing a snapshot costs only time."""
         with self._writing() as connection:
-            connection.execute(sa.text("DELETE FROM bbkb_snapshots WHERE campaign = :campaign"), {"campaign": campaign})
-            connection.execute(_SAVE, {"campaign": campaign, **asdict(snapshot)})
+            _run(connection, "DELETE FROM bbkb_snapshots WHERE campaign = :campaign", {"campaign": campaign})
+            _run(connection, _SAVE, {"campaign": campaign, **asdict(snapshot)})
 
     def snapshot(self, campaign: str) -> Snapshot | None:
         """Return the snapshot if the log still contains its last event; else None."""
         with self._reading() as connection:
-            record = connection.execute(_SAVED, {"campaign": campaign}).one_or_none()
+            record = _run(connection, _SAVED, {"campaign": campaign}).one_or_none()
         return None if record is None else Snapshot(*record)
 
     def check_pages(self) -> list[str]:
@@ -441,9 +435,15 @@ class EventStore:
 
     def _check_format(self, connection: sa.Connection) -> bool:
         """Return whether there are tables. Raises StoreError if they have another format."""
-        if not sa.inspect(connection).has_table(_FORMAT.name):
+        is_sqlite = connection.dialect.name == "sqlite"
+        there = (
+            "SELECT 1 FROM sqlite_master WHERE name = 'bbkb_format'"
+            if is_sqlite
+            else "SELECT to_regclass('bbkb_format')"
+        )
+        if _run(connection, there).scalar() is None:
             return False
-        format_ = connection.execute(sa.text("SELECT max(format) FROM bbkb_format")).scalar_one()
+        format_ = _run(connection, "SELECT max(format) FROM bbkb_format").scalar_one()
         if format_ != FORMAT:
             raise StoreError(
                 f"the store {self.name} was written by another version: its format is {format_}, not {FORMAT}"
@@ -453,14 +453,14 @@ class EventStore:
 
     def _end(self, connection: sa.Connection, campaign: str) -> tuple[int, int]:
         """Return the number of events and the checksum of the last one."""
-        row = connection.execute(_END, {"campaign": campaign}).one_or_none()
+        row = _run(connection, _END, {"campaign": campaign}).one_or_none()
         if row is None:
             raise self._unknown_error(campaign)
         self._check_whole("length", row.length)
         return row.length, row.head
 
     def _holding(self, connection: sa.Connection, campaign: str) -> Holding:
-        row = connection.execute(_HOLDING, {"campaign": campaign}).one_or_none()
+        row = _run(connection, _HOLDING, {"campaign": campaign}).one_or_none()
         if row is None:
             raise self._unknown_error(campaign)
         return Holding(*row)
@@ -480,7 +480,7 @@ class EventStore:
         return StoreError(f"event {position} of {campaign!r} is missing in {self.name}: the log is damaged")
 
     def _fenced_error(self, connection: sa.Connection, campaign: str, epoch: int) -> FencedError:
-        row = connection.execute(_HOLDING, {"campaign": campaign}).one_or_none()
+        row = _run(connection, _HOLDING, {"campaign": campaign}).one_or_none()
         if row is None:
             return FencedError(f"campaign {campaign!r} is no longer in {self.name}")
         return FencedError(
@@ -489,10 +489,19 @@ class EventStore:
         )
 
 
+def _run(
+    connection: sa.Connection, statement: str, values: Mapping[str, Any] | list[Mapping[str, Any]] | None = None
+) -> "sa.CursorResult[*tuple[Any, ...]]":
+    """Execute a statement with values for its `:names`, once or for each of several."""
+    if connection.dialect.name != "sqlite":
+        statement = re.sub(r":(\w+)", r"%(\1)s", statement)
+    return connection.exec_driver_sql(statement, values)
+
+
 def _insert(connection: sa.Connection, campaign: str, rows: Sequence[Row]) -> None:
     if rows:
         values: list[Mapping[str, Any]] = [{"campaign": campaign, **row._asdict()} for row in rows]
-        connection.execute(_INSERT, values)
+        _run(connection, _INSERT, values)
 
 
 @dataclass(frozen=True, slots=True)

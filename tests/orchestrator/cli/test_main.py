@@ -386,6 +386,7 @@ for arguments in (["--version"], ["--help"]):
     assert {"numpy", "sqlalchemy", "pydantic"}.isdisjoint(sys.modules)
 for arguments in (["list", "runs"], ["status", run], ["best", run]):
     assert loaded(*arguments) == [], arguments
+    assert "numpy" not in sys.modules, arguments
 for command in ("export", "verify", "stop --help"):
     name, *flags = command.split()
     assert loaded(name, *flags, *([] if flags else [run])) == [], command

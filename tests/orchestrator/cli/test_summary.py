@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from bbkb.orchestrator.cli.summary import summarize
-from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.report.terminal import SafeConsole
 from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.synthetic_log import SyntheticLog
 

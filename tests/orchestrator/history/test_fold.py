@@ -1,9 +1,12 @@
-"""The fold: every view of a log agrees, step by step, and a closed run has nothing in flight."""
+"""The fold: every view of a log agrees, step by step, and a closed run has nothing in flight; the
+overview agrees with it; the thinned trace has every improvement and the extremes of all neighbors."""
 
 import contextlib
 import functools
 import json
+import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -25,12 +28,13 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import ConfigError, StoreError
+from bbkb.orchestrator.history.comparing import best_text
 from bbkb.orchestrator.history.facts import as_plain, facts
-from bbkb.orchestrator.history.fold import History, advance, begin, fold
-from bbkb.workers.messages import FailureKind
+from bbkb.orchestrator.history.fold import MOST_BUCKETS, History, Trace, advance, begin, fold
+from bbkb.orchestrator.history.reading import read_history, read_overview
+from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.campaign.settings_of import settings_from
-from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
-from tests.orchestrator.campaign.training_logs import stop
+from tests.orchestrator.campaign.short_logs import batch, dispatch
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.reported import reported
 
@@ -209,9 +213,76 @@ def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> 
     assert [has_restarted_at(step) for step in (1, 2, 3, 4)] == [True, True, False, False]
 
 
-def test_history_counts_configurations_of_successful_and_stopped_trials() -> None:
-    events = (
-        *SyntheticLog(trials=0).events()[:2], batch(0, [5, 6, 5, 7]), dispatch(*((trial, 1) for trial in range(4))),
-        success(0, 0.5), stop(1, 0.4, 2), success(2, 0.6), failure(3, FailureKind.ERROR, is_final_=True),
-    )  # fmt: skip
-    assert fold_after_snapshot([*events]).distinct == 2
+@pytest.mark.parametrize("log", [SyntheticLog(), SyntheticLog(is_closed=False), SyntheticLog(failure_share=1.0)])
+def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> None:
+    run = Run(tmp_path, tmp_path / "campaign.sqlite", "demo")
+    first, *later = log.events()
+    with run.store() as store:
+        store.create(run.name, [first])
+        store.claim(run.name, "test").append(later)
+        overview = read_overview(run, store)
+    history = read_history(run)
+    assert overview.began == history.created.time
+    assert overview.state is history.state
+    assert overview.status == history.status()
+    assert overview.best == best_text(history)
+    assert overview.tags == history.settings.tags
+
+
+def test_overview_of_a_run_without_a_session_is_not_started(tmp_path: Path) -> None:
+    run = Run(tmp_path, tmp_path / "campaign.sqlite", "demo")
+    with run.store() as store:
+        store.create(run.name, SyntheticLog().events()[:1])
+        assert read_overview(run, store).state == "not started"
+
+
+REWARDS = st.lists(st.floats(-1e9, 1e9), max_size=300)
+
+
+def trace_of(rewards: list[float]) -> Trace[int]:
+    trace: Trace[int] = Trace()
+    for item, reward in enumerate(rewards):
+        trace.add(reward, item)
+    return trace
+
+
+@given(REWARDS)
+@settings(max_examples=60, deadline=None)
+def test_trace_of_few_results_keeps_all_in_order(rewards: list[float]) -> None:
+    assert [(point.place - 1, point.reward) for point in trace_of(rewards).points()] == list(enumerate(rewards))
+
+
+@given(REWARDS)
+@settings(max_examples=60, deadline=None)
+def test_trace_improvements_are_the_running_maximum(rewards: list[float]) -> None:
+    best = [place for place, reward in enumerate(rewards) if all(reward > before for before in rewards[:place])]
+    assert [point.item for point in trace_of(rewards).improvements] == best
+
+
+@given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.booleans()), max_size=300))
+@settings(max_examples=60, deadline=None)
+def test_trace_has_infeasible_results_but_not_as_improvements(results: list[tuple[float, bool]]) -> None:
+    trace: Trace[int] = Trace()
+    best, improvements = -math.inf, []
+    for item, (reward, is_feasible) in enumerate(results):
+        trace.add(reward, item, is_feasible)
+        if is_feasible and reward > best:
+            best = reward
+            improvements.append(item)
+    assert [point.item for point in trace.improvements] == improvements
+    assert [point.item for point in trace.points()] == list(range(len(results)))
+
+
+@given(st.integers(MOST_BUCKETS, 5 * MOST_BUCKETS), st.integers(0, 9))
+@settings(max_examples=20, deadline=None)
+def test_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: int, seed: int) -> None:
+    rewards = [float((place * 7919 + seed * 104729) % 10007) for place in range(count)]
+    trace = trace_of(rewards)
+    points = list(trace.points())
+    assert trace.count == count
+    assert len(points) <= 2 * MOST_BUCKETS
+    traced = {point.item for point in points}
+    for first in range(0, count, trace.width):
+        bucket = range(first, min(first + trace.width, count))
+        assert max(rewards[place] for place in bucket) in {rewards[place] for place in bucket if place in traced}
+        assert min(rewards[place] for place in bucket) in {rewards[place] for place in bucket if place in traced}

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.settings import ObjectiveSettings, Workers, shown
-from bbkb.orchestrator.report import render, write_report
-from bbkb.orchestrator.report.page import to_json
+from bbkb.orchestrator.campaign.settings import ObjectiveSettings, Workers
+from bbkb.orchestrator.report.page import render, to_json, write_report
 from bbkb.orchestrator.report.snapshot import settings_set, snapshot, trial_table
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
@@ -167,7 +166,7 @@ def test_subtitle_names_objective_strategy_and_seed() -> None:
 
 
 def test_settings_are_those_that_differ_from_their_defaults() -> None:
-    given = settings_set(shown(CAMPAIGNS["usual"].history().settings))
+    given = settings_set(CAMPAIGNS["usual"].history().settings)
     assert given["space"]["dropout"] == {"low": 0.0, "high": 0.5}
     assert given["space"]["batch_size"]["log"] is True
     assert given["workers"]["count"] == 4

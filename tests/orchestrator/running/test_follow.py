@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome, TrialSucceeded
-from bbkb.orchestrator.display.live import PlainView, View
 from bbkb.orchestrator.errors import BbkbError
+from bbkb.orchestrator.report.terminal import PlainView, View
 from bbkb.orchestrator.running import follow as following
 from bbkb.orchestrator.running.follow import SessionEnd, follow
 from bbkb.orchestrator.session.build import build

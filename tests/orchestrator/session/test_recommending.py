@@ -18,10 +18,10 @@ from bbkb.orchestrator.campaign.event_json import event_of
 from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
 from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.cli.main import app
-from bbkb.orchestrator.display.live import render
 from bbkb.orchestrator.history.comparing import side_by_side
-from bbkb.orchestrator.report.internals import model_facts
 from bbkb.orchestrator.report.snapshot import snapshot
+from bbkb.orchestrator.report.terminal import render
+from bbkb.orchestrator.report.timeline import model_facts
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import open_run

@@ -12,7 +12,7 @@ import pytest
 from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.cli.commands.results import _read_runs
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.serve.watched import Campaigns
+from bbkb.orchestrator.report.watched import Campaigns
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.store import EventStore
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -58,19 +58,15 @@ ODD: dict[str, Callable[[Path], object]] = {  # name of a run → how it is dama
     "provenance-never-ends": provenance_never_ends,
     "provenance-is-huge": lambda folder: os.truncate(folder / "provenance.json", 3_000_000_000),
     "provenance-is-nested": lambda folder: (folder / "provenance.json").write_text("[" * 200_000 + "]" * 200_000),
+    "log-is-binary": lambda folder: (folder / "campaign.sqlite").write_bytes(os.urandom(10_000)),
+    "log-has-another-trial": log_has_another_trial,
+}
+FILES: dict[str, Callable[[Path], object]] = {  # damage that only a resume meets: the log has the settings
     "file-is-invalid": lambda folder: (folder / "campaign.yaml").write_text("a: ["),
     "file-is-nested": lambda folder: (folder / "campaign.yaml").write_text("a: " + "[" * 50_000),
     "file-is-huge": lambda folder: os.truncate(folder / "campaign.yaml", 3_000_000_000),
     "file-is-a-bomb": file_is_a_bomb,
-    "log-is-binary": lambda folder: (folder / "campaign.sqlite").write_bytes(os.urandom(10_000)),
-    "log-has-another-trial": log_has_another_trial,
 }
-
-
-def make_damaged_runs(folder: Path) -> None:
-    make_run(folder / "good")
-    for name, damage in ODD.items():
-        damage(make_run(folder / name))
 
 
 def problems_on_the_page(folder: Path) -> dict[str, str]:
@@ -79,11 +75,11 @@ def problems_on_the_page(folder: Path) -> dict[str, str]:
 
 def test_list_shows_readable_runs_and_the_reasons_of_unreadable_ones(tmp_path: Path) -> None:
     make_run(tmp_path / "good")
-    for name, damage in ODD.items():
+    for name, damage in (ODD | FILES).items():
         damage(make_run(tmp_path / name))
     histories, unreadable = _read_runs(tmp_path)
     either = {"provenance-is-nested"}  # its name is the folder's, if Python reads that many levels
-    assert {path.name for path, _ in histories} - either == {"good"}
+    assert {path.name for path, _ in histories} - either == {"good"} | FILES.keys()
     assert unreadable.keys() - either == ODD.keys() - either
     assert {name for name, problem in problems_on_the_page(tmp_path).items() if problem} - either == ODD.keys() - either
 
@@ -92,6 +88,7 @@ def test_list_shows_readable_runs_and_the_reasons_of_unreadable_ones(tmp_path: P
 def test_database_that_only_another_user_has_named_is_refused(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "other")
     (folder / "campaign.yaml").write_text("name: c\nstore: postgresql://u:secret@127.0.0.1:1/x\n")
+    (folder / "campaign.sqlite").unlink()
     assert open_run(folder).place == "postgresql://u:secret@127.0.0.1:1/x"
     os.chown(folder / "campaign.yaml", 65_534, 65_534)
     with pytest.raises(RunError, match="it would send your password") as caught:
@@ -142,9 +139,9 @@ def check_private(folder: Path) -> None:
 
 def test_run_that_becomes_readable_is_shown(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
-    text = (folder / "campaign.yaml").read_text()
-    (folder / "campaign.yaml").write_text("a: [")
+    content = (folder / "campaign.sqlite").read_bytes()
+    (folder / "campaign.sqlite").write_bytes(b"damaged")
     campaigns = Campaigns(str(tmp_path))
     assert [bool(watched.overview()["problem"]) for watched in campaigns.find()] == [True]
-    (folder / "campaign.yaml").write_text(text)
+    (folder / "campaign.sqlite").write_bytes(content)
     assert [watched.overview()["problem"] for watched in campaigns.find()] == [""]

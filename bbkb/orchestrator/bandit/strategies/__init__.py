@@ -56,6 +56,6 @@ STRATEGIES = Strategies(
         "gp_threds": "bandit.papers.gp_threds:GPThreDS",
         "adaptive_discretization": "bandit.papers.adaptive_discretization:AdaptiveDiscretization",
         "pbt": "bandit.strategies.pbt:PBT",
-        "optuna": "interop.optuna_sampler:OptunaSampler",
+        "optuna": "adapters.optuna_sampler:OptunaSampler",
     }
 )

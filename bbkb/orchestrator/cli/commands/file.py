@@ -17,9 +17,8 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
 from bbkb.orchestrator.cli.plan import describe, explain_space, say_remarks
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.report.terminal import SafeConsole, say
 from bbkb.orchestrator.running.ray_start import check_room
 from bbkb.orchestrator.session.build import build_new
 from bbkb.orchestrator.session.known_results import existing, read_sources

@@ -7,9 +7,7 @@ import typer
 
 from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.cli.summary import say_ending
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.live import view
-from bbkb.orchestrator.display.terminal import EXIT_CODES, FAILED, say
+from bbkb.orchestrator.report.terminal import EXIT_CODES, FAILED, SafeConsole, say, view
 from bbkb.orchestrator.running.follow import check_held, last_ending, reason_not_to_follow
 from bbkb.orchestrator.running.follow import follow as follow_run
 from bbkb.orchestrator.store import runs

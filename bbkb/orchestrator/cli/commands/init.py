@@ -14,9 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from rich.console import Console
 
 from bbkb.orchestrator.campaign.settings import name_from
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.terminal import say, write_file
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.report.terminal import SafeConsole, say, write_file
 from bbkb.orchestrator.settings.schema import schema
 
 SCHEMA = "campaign.schema.json"

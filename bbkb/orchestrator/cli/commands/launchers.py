@@ -18,13 +18,12 @@ from rich.text import Text
 
 from bbkb.orchestrator import files
 from bbkb.orchestrator.cli.arguments import CampaignFile, Overrides, RunName, overrides
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.terminal import say, write_file
+from bbkb.orchestrator.cli.launchers import kubernetes
+from bbkb.orchestrator.cli.launchers.ray_job import command_for, reasons
+from bbkb.orchestrator.cli.launchers.slurm import JobResources, script_for
+from bbkb.orchestrator.cli.launchers.writing import Setting
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.launchers import kubernetes
-from bbkb.orchestrator.launchers.ray_job import command_for, reasons
-from bbkb.orchestrator.launchers.slurm import JobResources, script_for
-from bbkb.orchestrator.launchers.writing import Setting
+from bbkb.orchestrator.report.terminal import SafeConsole, say, write_file
 from bbkb.orchestrator.settings.loading import load
 
 _NO_AGENT = "No available agent"  # in Ray's output, after ten seconds

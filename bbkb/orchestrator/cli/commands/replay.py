@@ -12,12 +12,11 @@ from rich.text import Text
 
 from bbkb.orchestrator.campaign.events import BatchChosen
 from bbkb.orchestrator.cli.arguments import RunFolder
-from bbkb.orchestrator.display.console import SafeConsole
-from bbkb.orchestrator.display.terminal import FAILED
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.replaying import Replayed, replay_until
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.facts import assignments
+from bbkb.orchestrator.report.terminal import FAILED, SafeConsole
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store import runs

@@ -8,8 +8,8 @@ import typer
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli import arguments
 from bbkb.orchestrator.cli.arguments import overrides
-from bbkb.orchestrator.display.console import console_for
 from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.report.terminal import console_for
 from bbkb.orchestrator.running.ray_start import check_address, start_ray
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store import runs

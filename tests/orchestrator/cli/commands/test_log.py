@@ -1,88 +1,54 @@
-"""The commands that show a run's log: when its process was last seen."""
+"""`bbkb logs`: the output of trials."""
 
-import dataclasses
-import json
-import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bbkb.orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
-from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.cli.commands import status
-from bbkb.orchestrator.store import snapshots
-from bbkb.orchestrator.store.lease import Identity
-from bbkb.orchestrator.store.runs import Run
-from bbkb.orchestrator.store.store import EventStore
-from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
-from tests.reported import reported
-
-HOUR = 3600.0
-Bbkb = Callable[..., subprocess.CompletedProcess[str]]
+from bbkb.orchestrator.api import Result
+from bbkb.orchestrator.errors import RunError
+from tests.histories import history_of
+from tests.orchestrator.quick import bbkb, tune_here
 
 
-def make_run(folder: Path, last_time: float) -> EventStore:
-    """A run with one evaluation under way since `last_time`, and its store."""
-    folder.mkdir()
-    (folder / "campaign.yaml").write_text("store: sqlite\n", encoding="utf-8")
-    begun: list[Event] = [session(time=last_time), batch(0, [0], time=last_time), dispatch((0, 1), time=last_time)]
-    store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
-    store.create(folder.name, [created(settings_of(), time=last_time, objective="o"), *begun])
-    return store
+def loud(x: float) -> float:
+    if x > 0.5:
+        print("large", x)
+    return x
 
 
-def test_status_uses_the_heartbeat_during_long_evaluations(bbkb: Bbkb, tmp_path: Path) -> None:
-    store = make_run(tmp_path / "c", time.time() - 5 * HOUR)
-    store.claim("c", "somebody", "{}")
-    shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
-    assert " s ago" in shown
-    assert "5 h" not in shown.partition("last sign of life")[2].partition("ago")[0]
-    assert "no evaluation of this campaign has ended yet" in shown
+@pytest.fixture
+def run(tmp_path: Path) -> Result:
+    return tune_here(tmp_path / "runs", loud, evaluations=6)
 
 
-def test_status_says_that_the_process_of_an_open_session_has_ended(bbkb: Bbkb, tmp_path: Path) -> None:
-    store = make_run(tmp_path / "c", time.time())
-    store.claim("c", "here", Identity.of_this_process().to_text())
-    assert "has ended" not in bbkb(tmp_path, "status", "c").stdout
-    ended = subprocess.Popen(["sleep", "60"])
-    identity = dataclasses.replace(Identity.of_this_process(), pid=ended.pid, started="1")
-    ended.kill()
-    ended.wait()
-    store.claim("c", "gone", identity.to_text())
-    shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
-    assert "its process has ended, last sign of life" in shown
-    assert "; continue with bbkb resume" in shown
-    assert "0 of " in shown
-    plain = json.loads(bbkb(tmp_path, "status", "c", "--json").stdout)
-    assert (plain["phase"], plain["in_flight"], plain["running"], plain["waiting"]) == ("ended", 0, [], 1)
-    assert plain["activity"].startswith("its process has ended, last sign of life")
+def output_of(*arguments: object) -> str:
+    return bbkb("logs", *arguments).output
 
 
-def test_status_of_a_session_that_closes_meanwhile_is_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    writer = make_run(tmp_path / "c", time.time()).claim("c", "here", Identity.of_this_process().to_text())
-    read = snapshots.current
-
-    def read_and_close(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
-        state = read(run, store)
-        writer.release()
-        return state
-
-    monkeypatch.setattr(snapshots, "current", read_and_close)
-    status.status(tmp_path / "c")
-    assert "has ended" not in capsys.readouterr().out
+def test_logs_print_the_output_of_a_trial_that_has_ended(run: Result) -> None:
+    trial = run.best
+    assert output_of(run.folder, "--trial", trial.trial) == f"large {trial.parameters['x']}\n"
+    assert output_of(run.folder, "--trial", trial.trial, "--follow") == f"large {trial.parameters['x']}\n"
 
 
-def test_trial_status_prints_the_first_and_last_of_many_reports(bbkb: Bbkb, tmp_path: Path) -> None:
-    store = make_run(tmp_path / "c", time.time())
-    writer = store.claim("c", "somebody", "{}")
-    reports = tuple(reported(step, step / 2, 0, 1) for step in range(1, 61))
-    writer.append([ReportsArrived(time=time.time(), reports=reports)])
-    lines = bbkb(tmp_path, "status", "c", "--trial", "0").stdout.splitlines()
-    steps = [line for line in lines if line.startswith("  step") or "more" in line]
-    assert steps[4:7] == ["  step 5: 2.5", "  … 35 more", "  step 41: 20.5"]
-    assert steps[-1] == "  step 60: 30.0"
-    assert len(json.loads(bbkb(tmp_path, "status", "c", "--trial", "0", "--json").stdout)["reports"]) == 60
+def test_logs_without_a_trial_print_the_programs_log(run: Result) -> None:
+    assert "claimed the campaign" in output_of(run.folder)
+
+
+def test_output_creates_folders_only_for_trials_that_printed(run: Result) -> None:
+    loud_ones = [f"{row.trial:06d}" for row in history_of(run).trials if (row.value or 0.0) > 0.5]
+    assert sorted(entry.name for entry in (run.folder / "trials").iterdir()) == loud_ones
+
+
+@pytest.mark.parametrize("arguments", [["--trial", "6"], ["--trial", "-1"]])
+def test_logs_reject_an_unknown_trial_and_list_the_range(run: Result, arguments: list[str]) -> None:
+    with pytest.raises(RunError, match=r"must be a trial of .*, 0 to 5"):
+        output_of(run.folder, *arguments)
+
+
+def test_logs_report_a_trial_or_attempt_without_output(run: Result) -> None:
+    quiet = next(row.trial for row in history_of(run).trials if (row.value or 0.0) <= 0.5)
+    with pytest.raises(RunError, match=f"trial {quiet} has no output"):
+        output_of(run.folder, "--trial", quiet)
+    with pytest.raises(RunError, match=r"attempt 2 of trial .* has no output.*attempts with output: 1"):
+        output_of(run.folder, "--trial", run.best.trial, "--attempt", 2)

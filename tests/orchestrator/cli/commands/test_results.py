@@ -1,8 +1,12 @@
-"""Tests of orchestrator/cli/commands/results.py: the best configuration, and runs side by side."""
+"""`bbkb status`, `best` and `list`: the state of a run, the best configuration, and runs side by side."""
 
 import argparse
+import dataclasses
 import json
 import shlex
+import subprocess
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +16,20 @@ import yaml
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Result
 from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.cli.commands import results as commands
 from bbkb.orchestrator.cli.commands.results import BestFormat, _format
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.report.progress import best_steps, comparison
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.lease import Identity
+from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.store import EventStore
 from tests.histories import history_of
+from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
 from tests.orchestrator.quick import bbkb, tune_here
+from tests.reported import reported
 
 
 def run(tmp_path: Path, name: str, **workers: Any) -> Result:
@@ -26,13 +39,19 @@ def run(tmp_path: Path, name: str, **workers: Any) -> Result:
     return tune_here(folder, lambda x, model: x, space, settings, evaluations=5, name=name)
 
 
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Result]:
+    folder = tmp_path_factory.mktemp("two")
+    return run(folder, "one"), run(folder, "two")
+
+
 def output_of(*arguments: str, columns: int = 200) -> str:
     result = bbkb(*arguments, columns=columns)
     return result.stdout if arguments[0] == "best" else result.output  # notes about it are on standard error
 
 
-def test_best_prints_a_configuration_for_the_next_script(tmp_path: Path) -> None:
-    result = run(tmp_path, "one")
+def test_best_prints_a_configuration_for_the_next_script(results: tuple[Result, Result]) -> None:
+    result = results[0]
     expected = dict(result.best.parameters)
     folder = str(result.folder)
     assert yaml.safe_load(output_of("best", folder)) == expected
@@ -49,12 +68,12 @@ def test_best_prints_arguments_with_a_dash_for_argparse() -> None:
     assert vars(parser.parse_args(words)) == {"level": "-O3", "shift": "-0.5", "name": "a b"}
 
 
-def test_list_shows_the_oldest_run_first_and_names_a_damaged_one(tmp_path: Path) -> None:
-    first, second = run(tmp_path, "one"), run(tmp_path, "two")
-    damaged = tmp_path / "runs" / "damaged"
+def test_list_shows_the_oldest_run_first_and_names_a_damaged_one(results: tuple[Result, Result]) -> None:
+    first, second = results
+    damaged = first.folder.parent / "damaged"
     damaged.mkdir()
     (damaged / "campaign.yaml").write_text("store: sqlite\n")
-    output = output_of("list", str(tmp_path / "runs"))
+    output = output_of("list", str(damaged.parent))
     assert output.index(first.folder.name) < output.index(second.folder.name)
     assert "damaged is unreadable" in output
     assert f"{first.best.value:.6g}" in output
@@ -64,8 +83,7 @@ def test_list_names_an_empty_folder(tmp_path: Path) -> None:
     assert "has no runs" in output_of("list", str(tmp_path))
 
 
-def test_compare_shows_runs_side_by_side(tmp_path: Path) -> None:
-    results = [run(tmp_path, "one"), run(tmp_path, "two")]
+def test_compare_shows_runs_side_by_side(results: tuple[Result, Result]) -> None:
     folders = [str(result.folder) for result in results]
     output = output_of("compare", *folders)
     assert all(f"{result.best.value:.6g}" in output for result in results)
@@ -75,15 +93,15 @@ def test_compare_shows_runs_side_by_side(tmp_path: Path) -> None:
     assert "it's" in output or "a model" in output
 
 
-def test_compare_finds_runs_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run(tmp_path, "one")
-    monkeypatch.chdir(tmp_path)
+def test_compare_finds_runs_by_name(results: tuple[Result, Result], monkeypatch: pytest.MonkeyPatch) -> None:
+    result = results[0]
+    monkeypatch.chdir(result.folder.parent.parent)
     assert f"{result.best.value:.6g}" in output_of("compare", result.folder.name)
 
 
 @pytest.mark.parametrize("ending", [".html", ".png", ".svg"])
-def test_compare_draws_runs_into_one_figure(tmp_path: Path, ending: str) -> None:
-    first, second = run(tmp_path, "one"), run(tmp_path, "two")
+def test_compare_draws_runs_into_one_figure(results: tuple[Result, Result], tmp_path: Path, ending: str) -> None:
+    first, second = results
     file = tmp_path / f"curves{ending}"
     output_of("compare", str(first.folder), str(second.folder), "--picture", str(file))
     content = file.read_bytes()
@@ -96,22 +114,21 @@ def test_compare_draws_runs_into_one_figure(tmp_path: Path, ending: str) -> None
         assert second.folder.name.encode() in content
 
 
-def test_compare_rejects_an_unknown_kind_of_figure(tmp_path: Path) -> None:
-    result = run(tmp_path, "one")
+def test_compare_rejects_an_unknown_kind_of_figure(results: tuple[Result, Result]) -> None:
     with pytest.raises(UserError, match=r"must end with \.html or one of \.png"):
-        bbkb("compare", result.folder, "--picture", "x.gif")
+        bbkb("compare", results[0].folder, "--picture", "x.gif")
 
 
-def test_compare_curve_has_each_improvement_and_the_last_result(tmp_path: Path) -> None:
-    result = run(tmp_path, "one")
+def test_compare_curve_has_each_improvement_and_the_last_result(results: tuple[Result, Result]) -> None:
+    result = results[0]
     places, values = best_steps(history_of(result))
     assert values == sorted(values)
     assert values[-1] == result.best.value
     assert places[-1] == 5
 
 
-def test_compare_gives_repetitions_of_a_campaign_one_color(tmp_path: Path) -> None:
-    one, two = ((name, history_of(run(tmp_path, name))) for name in ("one", "two"))
+def test_compare_gives_repetitions_of_a_campaign_one_color(results: tuple[Result, Result], tmp_path: Path) -> None:
+    one, two = ((name, history_of(result)) for name, result in zip(("one", "two"), results, strict=True))
     other = ("other", history_of(run(tmp_path, "other", retries=3)))
     ((first, second, third),) = [figure.traces for figure in comparison([one, two, other])]
     assert first["line"] == second["line"] != third["line"]
@@ -129,3 +146,72 @@ def test_list_fits_into_80_columns(tmp_path: Path) -> None:
     assert result.folder.name in lines[1]
     assert several.folder.name in lines[2]
     assert lines[2].rstrip().endswith("front of 5")
+
+
+HOUR = 3600.0
+Bbkb = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def make_run(folder: Path, last_time: float) -> EventStore:
+    """A run with one evaluation under way since `last_time`, and its store."""
+    folder.mkdir()
+    (folder / "campaign.yaml").write_text("store: sqlite\n", encoding="utf-8")
+    begun: list[Event] = [session(time=last_time), batch(0, [0], time=last_time), dispatch((0, 1), time=last_time)]
+    store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
+    store.create(folder.name, [created(settings_of(), time=last_time, objective="o"), *begun])
+    return store
+
+
+def test_status_uses_the_heartbeat_during_long_evaluations(bbkb: Bbkb, tmp_path: Path) -> None:
+    store = make_run(tmp_path / "c", time.time() - 5 * HOUR)
+    store.claim("c", "somebody", "{}")
+    shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
+    assert " s ago" in shown
+    assert "5 h" not in shown.partition("last sign of life")[2].partition("ago")[0]
+    assert "no evaluation of this campaign has ended yet" in shown
+
+
+def test_status_says_that_the_process_of_an_open_session_has_ended(bbkb: Bbkb, tmp_path: Path) -> None:
+    store = make_run(tmp_path / "c", time.time())
+    store.claim("c", "here", Identity.of_this_process().to_text())
+    assert "has ended" not in bbkb(tmp_path, "status", "c").stdout
+    ended = subprocess.Popen(["sleep", "60"])
+    identity = dataclasses.replace(Identity.of_this_process(), pid=ended.pid, started="1")
+    ended.kill()
+    ended.wait()
+    store.claim("c", "gone", identity.to_text())
+    shown = " ".join(bbkb(tmp_path, "status", "c").stdout.split())
+    assert "its process has ended, last sign of life" in shown
+    assert "; continue with bbkb resume" in shown
+    assert "0 of " in shown
+    plain = json.loads(bbkb(tmp_path, "status", "c", "--json").stdout)
+    assert (plain["phase"], plain["in_flight"], plain["running"], plain["waiting"]) == ("ended", 0, [], 1)
+    assert plain["activity"].startswith("its process has ended, last sign of life")
+
+
+def test_status_of_a_session_that_closes_meanwhile_is_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = make_run(tmp_path / "c", time.time()).claim("c", "here", Identity.of_this_process().to_text())
+    read = snapshots.current
+
+    def read_and_close(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
+        state = read(run, store)
+        writer.release()
+        return state
+
+    monkeypatch.setattr(commands, "current", read_and_close)
+    commands.status(tmp_path / "c")
+    assert "has ended" not in capsys.readouterr().out
+
+
+def test_trial_status_prints_the_first_and_last_of_many_reports(bbkb: Bbkb, tmp_path: Path) -> None:
+    store = make_run(tmp_path / "c", time.time())
+    writer = store.claim("c", "somebody", "{}")
+    reports = tuple(reported(step, step / 2, 0, 1) for step in range(1, 61))
+    writer.append([ReportsArrived(time=time.time(), reports=reports)])
+    lines = bbkb(tmp_path, "status", "c", "--trial", "0").stdout.splitlines()
+    steps = [line for line in lines if line.startswith("  step") or "more" in line]
+    assert steps[4:7] == ["  step 5: 2.5", "  … 35 more", "  step 41: 20.5"]
+    assert steps[-1] == "  step 60: 30.0"
+    assert len(json.loads(bbkb(tmp_path, "status", "c", "--trial", "0", "--json").stdout)["reports"]) == 60

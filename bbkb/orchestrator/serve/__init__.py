@@ -1,1 +1,0 @@
-"""The live page: the report's page, kept up to date from the logs of running campaigns."""

@@ -1,0 +1,224 @@
+"""The table of trials: its columns, and exports that read back equal the campaign's history."""
+
+import csv
+import io
+import json
+import math
+import sys
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bbkb.objectives.parameters import Parameter, Range
+from bbkb.objectives.tabular import read_columns
+from bbkb.orchestrator.campaign.events import (
+    BatchChosen,
+    Event,
+    ExistingTaken,
+    PickedTrial,
+    TrialFailed,
+    TrialSucceeded,
+)
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history import tables
+from bbkb.orchestrator.history.fold import History, fold
+from bbkb.orchestrator.history.tables import FIRST, LAST, Format, Table, parameter_names, trial_columns
+from bbkb.workers.messages import FailureKind
+from tests.histories import history_of
+from tests.orchestrator.campaign.short_logs import created, dispatch, opening
+from tests.orchestrator.quick import tune_here
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+CONFIGURATION = SyntheticLog().settings()
+FIRST_COLUMNS = [column.name for column in FIRST]
+LAST_COLUMNS = [column.name for column in LAST]
+names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
+scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts
+
+
+def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed | None = None) -> History:
+    pick = PickedTrial(trial=0, arm=7, parameters=parameters, mean=0.0, width=0.0, variance=0.0)
+    events: list[Event] = [
+        created(CONFIGURATION, arms=9),
+        opening(CONFIGURATION, slots=1),
+        BatchChosen(time=0.0, round=1, picks=(pick,), reason="r", seconds=0.0),
+    ]
+    return fold([*events, dispatch((0, 1), time=1.0), outcome] if outcome else events)
+
+
+def failed_trial(message: str) -> TrialFailed:
+    return TrialFailed(
+        time=3.0, trial=0, attempt=1, failure=FailureKind.ERROR, message=message, started=1.0, finished=3.0, worker="w"
+    )  # fmt: skip
+
+
+def read_csv(content: bytes) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(content.decode(), newline="")))
+
+
+def export(history: History, format_: Format, table: Table = "trials", is_safe: bool = True) -> bytes:
+    return b"".join(tables.export(history, format_, table, is_safe))
+
+
+@pytest.fixture(scope="module")
+def history() -> History:
+    return SyntheticLog(trials=60).history()
+
+
+@pytest.mark.parametrize("format_", ["csv", "json"])
+@pytest.mark.parametrize("rows", [1, 7, 60])
+def test_export_in_parts_equals_the_complete_file(
+    history: History, format_: Format, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = export(history, format_)
+    monkeypatch.setattr(tables, "_PART", rows)
+    parts = [*tables.export(history, format_)]
+    assert len(parts) == math.ceil(len(history.trials) / rows) + (format_ == "json")
+    assert b"".join(parts) == whole
+
+
+def test_export_has_one_row_per_trial_in_the_order_of_choice(history: History) -> None:
+    expected = [row.trial for row in history.trials]
+    assert [int(row["trial"]) for row in read_csv(export(history, "csv"))] == expected
+    assert [row["trial"] for row in json.loads(export(history, "json"))] == expected
+    assert pq.read_table(io.BytesIO(export(history, "parquet")))["trial"].to_pylist() == expected
+
+
+def test_json_export_round_trips_numbers_and_texts_with_null_for_unknown_values(history: History) -> None:
+    for row, trial in zip(json.loads(export(history, "json")), history.trials, strict=True):
+        for name in ("arm", "status", "attempts", "value", "batch", "worker", "error", "seconds"):
+            assert row[name] == getattr(trial, name)
+        for name in ("started", "finished"):
+            assert row[name].endswith("Z")
+            assert datetime.fromisoformat(row[name]).timestamp() == pytest.approx(getattr(trial, name), abs=1e-6)
+        assert {name: row[name] for name in trial.parameters} == trial.parameters
+        loss = trial.metrics.get("loss")
+        assert row["metric.loss"] == (loss if loss == loss else None)  # NaN is not JSON
+
+
+def test_csv_export_round_trips_floats_and_line_breaks(history: History) -> None:
+    rows = read_csv(export(history, "csv"))
+    for row, trial in zip(rows, history.trials, strict=True):
+        assert row["value"] == ("" if trial.value is None else repr(trial.value))
+        assert float(row["learning_rate"]) == trial.parameters["learning_rate"]
+        assert row["error"] == trial.error
+    assert any("\r\n" in row["error"] for row in rows)
+
+
+def test_parquet_export_round_trips_every_value_with_its_type(history: History) -> None:
+    table = pq.read_table(io.BytesIO(export(history, "parquet")))
+    assert table["value"].to_pylist() == [row.value for row in history.trials]
+    assert table["batch_size"].to_pylist() == [row.parameters["batch_size"] for row in history.trials]
+    assert table["error"].to_pylist() == [row.error for row in history.trials]
+
+
+def test_export_columns_have_the_documented_order(history: History) -> None:
+    parameters = ("learning_rate", "batch_size", "dropout", "activation")
+    expected = [*FIRST_COLUMNS, *parameters, *LAST_COLUMNS, "metric.noise_free", "metric.loss"]
+    assert list(trial_columns(history)) == expected
+
+
+def test_export_has_a_column_for_a_conditional_parameter_of_no_trial(tmp_path: Path) -> None:
+    space: dict[str, Parameter] = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0, when={"x": {"above": 0.999}})}
+    result = tune_here(
+        tmp_path, lambda x, y=0.0: x, space, evaluations=2, settings={"enqueue": [{"x": 0.1}, {"x": 0.2}]}
+    )
+    assert trial_columns(history_of(result))["y"] == [None, None]
+
+
+def test_export_without_trials_is_an_empty_table_with_the_same_types(history: History) -> None:
+    empty = SyntheticLog(trials=0).history()
+    assert json.loads(export(empty, "json")) == []
+    assert export(empty, "csv").decode().strip().split(",") == [*FIRST_COLUMNS, *LAST_COLUMNS]
+    none, some = (pq.read_schema(io.BytesIO(export(campaign, "parquet"))) for campaign in (empty, history))
+    assert [none.field(name) for name in none.names] == [some.field(name) for name in none.names]
+
+
+@given(st.lists(names | st.sampled_from([*FIRST_COLUMNS, "parameter.value", "metric.x"]), max_size=8, unique=True))
+@settings(max_examples=60, deadline=None)
+def test_export_gives_each_parameter_a_unique_column(parameters: list[str]) -> None:
+    columns = trial_columns(one_trial({name: f"is {name}" for name in parameters}))
+    assert len(columns) == len(FIRST_COLUMNS) + len(LAST_COLUMNS) + len(parameters)
+    assert {f"is {name}" for name in parameters} <= {column[0] for column in columns.values()}
+    assert columns["trial"] == [0]
+    assert not any(name.startswith("metric.") for name in columns)
+
+
+@given(st.dictionaries(names, scalars, max_size=4), texts)
+@settings(max_examples=60, deadline=None)
+def test_export_round_trips_any_parameters_and_message(parameters: dict[str, Any], message: str) -> None:
+    history = one_trial(parameters, failed_trial(message))
+    columns = trial_columns(history)
+    (from_csv,), (from_json,) = read_csv(export(history, "csv", is_safe=False)), json.loads(export(history, "json"))
+    assert list(from_csv) == list(from_json) == list(columns)
+    assert from_csv["error"] == from_json["error"] == f"error: {message}"
+    for name, (value,) in columns.items():
+        is_infinite = isinstance(value, float) and value - value != 0
+        assert from_json[name] == (None if is_infinite else value)
+        if isinstance(value, str):
+            assert from_csv[name] == value
+
+
+def test_parquet_export_writes_parameters_of_mixed_types_as_text() -> None:
+    history = SyntheticLog(trials=3, failure_share=0).history()
+    for row, value in zip(history.trials, (1, "auto", None), strict=True):
+        row.pick = replace(row.pick, parameters={"depth": value, "nested": {"a": [1, float("nan")]}})
+    table = pq.read_table(io.BytesIO(export(history, "parquet")))
+    assert table["depth"].to_pylist() == ["1", "auto", None]
+    assert json.loads(export(history, "json"))[0]["nested"] == {"a": [1, None]}
+
+
+def test_parquet_export_without_pyarrow_names_the_remedy(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match='pip install "pyarrow>=17"'):
+        export(history, "parquet")
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_export_writes_existing_data_only_on_request(format: Format, tmp_path: Path) -> None:
+    events = SyntheticLog(trials=5).events()
+    existing = ExistingTaken(time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), left_out=("row 3: x=9",))
+    without, history = fold(events), fold([events[0], existing, *events[1:]])
+    assert export(history, format) == export(without, format)
+    path = tmp_path / f"known.{format}"
+    path.write_bytes(export(history, format, table="existing"))
+    if format == "json":
+        assert json.loads(path.read_text()) == [{"arm": 4, "reward": 0.5}, {"arm": 2, "reward": 0.1}]
+    else:  # the written file can be read again as existing data
+        read = {name: column.tolist() for name, column in read_columns(path).items()}
+        assert read == {"arm": [4, 2], "reward": [0.5, 0.1]}
+    assert export(without, "csv", table="existing") == b"arm,reward\r\n"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_csv_export_contains_no_formula_unless_requested(text: str) -> None:
+    history = one_trial({text: text, "number": -1.5})
+    assert f"'{text}" in export(history, "csv").decode()
+    plain = export(history, "csv", is_safe=False).decode()
+    assert f"'{text}" not in plain
+    assert text in plain
+    assert "'-1.5" not in export(history, "csv").decode()
+
+
+def test_parameters_have_the_order_of_the_space_and_then_of_their_appearance() -> None:
+    rows = SyntheticLog(trials=2, failure_share=0).history().trials
+    for row, names in zip(rows, ("ct", "cba"), strict=True):
+        row.pick = replace(row.pick, parameters=dict.fromkeys(names, 1))
+    assert parameter_names(rows, ["a", "b", "c", "unused"]) == ["a", "b", "c", "t"]
+
+
+def test_finished_campaign_lists_only_trials_that_were_begun() -> None:
+    first, *rest = SyntheticLog(trials=5, failure_share=0, sessions=1).events()
+    pick = PickedTrial(trial=5, arm=1, parameters={}, mean=0.0, width=0.0, variance=0.0)
+    late = BatchChosen(time=rest[-1].time, round=2, picks=(pick,), reason="r", seconds=0.0)
+    finished, open_ = fold([first, *rest[:-1], late, rest[-1]]), fold([first, *rest[:-1], late])
+    for history, count in ((finished, 5), (open_, 6)):
+        assert trial_columns(history)["trial"] == list(range(count))
+        assert history.status().trials.waiting == count - 5
