@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import griffe
 
-from bbkb.orchestrator.bandit.options import documentation_of
+from bbkb.orchestrator.annotations import documentation_of
 
 
 class OptionsFromAnnotations(griffe.Extension):
