@@ -20,7 +20,8 @@ extents.
 
 With several outputs, L often has several minima: an effect that is equal at both ends of a
 parameter, where most results may be, looks like noise. The search for the minimum therefore starts
-at the last fit and at the prior's medians.
+at the last fit and at the prior's medians. With a single parameter it also starts at short
+lengthscales: a function with many local optima looks like noise on longer ones.
 
 The kernel and noise of the model over steps, fitted to learning curves by maximum a posteriori
 estimation.
@@ -58,6 +59,8 @@ LENGTHSCALES = (0.02, 30.0)
 NOISES = (1e-3, 1.0)
 PRIOR_NOISE = 0.05  # median of v
 PRIOR_NOISE_DEVIATION = 1.5  # standard deviation of the logarithm of v
+SHORT = 0.2  # see `short_start`
+SHORT_NOISE = 0.005
 # L may rise by this number if a parameter's effect is omitted; see `_without_invisible_effects`
 INVISIBLE = 1.0
 NEAREST = 32  # the number of arms around the best one in a local fit
@@ -98,6 +101,13 @@ def prior(layout: Layout, noise: float | None) -> Fitted:
     typical = 0.5 * math.sqrt(layout.parameter_count)
     lengthscales = tuple(shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
+
+
+def short_start(layout: Layout, noise: float | None) -> Fitted:
+    """Return a start of the fit for a function with many local optima, which a fit that starts at the
+    prior's medians may mistake for noise: a fifth of their lengthscales, and little noise."""
+    start = prior(layout, SHORT_NOISE if noise is None else noise)
+    return replace(start, lengthscales=tuple(shorten(SHORT * scale) for scale in start.lengthscales))
 
 
 def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:

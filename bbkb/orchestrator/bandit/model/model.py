@@ -30,6 +30,7 @@ from bbkb.orchestrator.bandit.model.fitting import (
     keep_close_values,
     prior,
     prior_numbers,
+    short_start,
 )
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.options import Like, Options, Regularization, VerifiedShare
@@ -140,7 +141,11 @@ class Model(Options):
         places = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         arms = known[places]
         evidence = Evidence(features[arms], scores[:, places], pulls.counts[arms], pulls.total)
-        starts = (fitted, prior(layout, self.noise)) if len(scores) > 1 else (fitted,)
+        starts = [fitted]
+        if len(scores) > 1:
+            starts.append(prior(layout, self.noise))
+        if layout.parameter_count == 1:
+            starts.append(short_start(layout, self.noise))
         return keep_close_values(fit(evidence, layout, self.kernel, starts, self.noise), fitted, layout)
 
     def _scores_for_fit(self, pulls: Pulls, least: int) -> tuple[Indices, Floats]:

@@ -38,6 +38,7 @@ from bbkb.orchestrator.bandit.model.fitting import (
 )
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Outputs, scores_of
+from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import TrialCurve
 
 FAMILIES: list[AnyKernel] = [RBF(), Matern32(), Matern52()]
@@ -87,6 +88,18 @@ def test_best_of_the_minima_found_from_all_starts_is_returned() -> None:
     best = fit(evidence, arms.layout, Matern52(), starts, None)
     assert abs(losses[0] - losses[1]) > 1.0
     assert loss_of(best, evidence, arms.layout) == min(losses)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3])
+def test_many_local_optima_of_one_parameter_are_no_noise(seed: int) -> None:
+    points = np.random.default_rng(seed).random((30, 1))
+    x = 0.5 + 2.0 * points[:, 0]
+    rewards = -np.sin(10 * np.pi * x) / (2 * x) - (x - 1) ** 4  # Gramacy and Lee 2012
+    arms = Arms.of(points)
+    pulls = Pulls.none(30).add(np.arange(30), rewards)
+    fitted = Model().refit(prior(arms.layout, None), pulls, arms.layout, points)
+    assert fitted.lengthscales[0] < 0.06
+    assert fitted.noise < 0.01
 
 
 def test_with_several_outputs_a_parameter_without_visible_effect_gets_the_longest_lengthscale() -> None:
