@@ -32,7 +32,6 @@ from bbkb.workers.limits import (
     before_deadline,
     confine,
     missed_deadline,
-    raise_memory,
     share_process,
 )
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialStopped, TrialSucceeded
@@ -102,7 +101,6 @@ def evaluate(
     """
     now = SteadyClock() if now is None else now
     where = worker_name() if worker is None else worker
-    limits = raise_memory(limits, attempt.memory_factor)
     with keep_output(attempt, owns_process=is_expendable) as printed:
         is_first = machine is None or machine.rank == 0
         kept = None

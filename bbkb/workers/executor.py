@@ -9,11 +9,6 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
 * `next_outcomes(timeout)` blocks until at least one outcome is available, and returns all available
   ones. It returns an empty list after `timeout` seconds, or at once if nothing is in flight. `None`
   waits without limit.
-* `cancel` makes the attempts of these trials end soon, as `TrialFailed(CANCELLED)` unless they have
-  ended already. Unknown trials are ignored. The evaluation should end, too. If it cannot, as in a
-  thread, its result is dropped and its slot is free.
-* The next attempt of a trial may be submitted right after `cancel`, while the evaluation of the
-  previous attempt is still ending. Both use the same folder (`Attempt.folder`).
 * `listen` must be called before the first `submit`. Intermediate values are passed to `take` in the
   caller's thread, from within `next_outcomes`. The trials that it returns are asked to stop, and
   end as `TrialStopped` at their next report; in this process, at the report to which `take` responds. The
@@ -22,7 +17,7 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
 * `evaluate` calls `publish` at each report, in the thread of the evaluation. If the attempt
   `can_be_stopped`, `publish` waits for the response of `take`, but only briefly (on Ray, at most
   0.3 s). After that, the training continues, and stops at a later report. `publish(None)` sends
-  nothing: it returns at once whether a stop has been requested. A cancelled attempt is also stopped.
+  nothing: it returns at once whether a stop has been requested.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
   Any thread may call `now`, also after `close`. All other methods are called in one thread.
 * `adopt` must be called before the first `submit`: attempts of an earlier session then continue, in
@@ -32,7 +27,7 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
   twice.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -91,9 +86,6 @@ class Executor(Protocol):
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all available outcomes, waiting up to `timeout` seconds for the first."""
-
-    def cancel(self, trials: Iterable[int]) -> None:
-        """End the current attempts of these trials soon, with the outcome `TrialFailed(CANCELLED)`."""
 
     def pause(self, seconds: float) -> None:
         """Wait for `seconds` on the clock of `now`. Nothing is in flight."""

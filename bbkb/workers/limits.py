@@ -23,7 +23,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -346,10 +345,3 @@ def _memory_bound(memory_bytes: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
-
-
-def raise_memory(limits: Limits, memory_factor: float) -> Limits:
-    """Return the limits of an attempt with this factor on its memory."""
-    if limits.memory_bytes is None or memory_factor == 1.0:
-        return limits
-    return replace(limits, memory_bytes=int(limits.memory_bytes * memory_factor))

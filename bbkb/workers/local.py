@@ -12,7 +12,7 @@ import itertools
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +29,6 @@ from bbkb.workers.messages import (
     TrialFailed,
     TrialStopped,
     TrialSucceeded,
-    cancellation,
 )
 
 
@@ -70,12 +69,6 @@ class InProcessExecutor:
         outcomes = self._ended
         self._ended = []
         return outcomes
-
-    def _cancel_queued(self, trials: Iterable[int], now: float, worker: str) -> None:
-        for trial in dict.fromkeys(trials):
-            attempt = self._queue.pop(trial, None)
-            if attempt is not None:
-                self._ended.append(cancellation(trial, attempt.attempt, now, now, worker))
 
 
 class InlineExecutor(InProcessExecutor):
@@ -118,7 +111,8 @@ class InlineExecutor(InProcessExecutor):
         return frozenset(trial for trial, _ in first)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Return the outcomes of cancelled attempts; if there are none, evaluate the next."""
+        """Return the outcomes of attempts that died with an earlier process; if there are none, evaluate the
+        next."""
         if self._ended or not self._queue:
             return self._take_ended()
         attempt = next(iter(self._queue.values()))
@@ -132,10 +126,6 @@ class InlineExecutor(InProcessExecutor):
             return False
         return attempt.trial in self._take([report])
 
-    def cancel(self, trials: Iterable[int]) -> None:
-        """Remove these trials from the queue."""
-        self._cancel_queued(trials, self.now(), "inline")
-
     def pause(self, seconds: float) -> None:
         """Sleep for these seconds."""
         time.sleep(seconds)
@@ -147,26 +137,14 @@ class InlineExecutor(InProcessExecutor):
 
 @dataclass(frozen=True, slots=True)
 class DurationModel:
-    """The durations of evaluations without the metric `metrics["seconds"]`: log-normal, with
-    stragglers."""
+    """The durations of evaluations without the metric `metrics["seconds"]`: log-normal."""
 
     mean_seconds: float = 1.0  # the mean of all durations
     sigma: float = 0.0  # the standard deviation of the logarithm; 0 makes durations constant
-    straggler_share: float = 0.0  # the share of attempts that are stragglers
-    straggler_factor: float = 20.0  # the factor by which stragglers take longer
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Return a duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), with
-        mean `mean_seconds`."""
+        """Return a duration in seconds: mean_seconds · exp(N(−σ²/2, σ²)), with mean `mean_seconds`."""
         return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
-
-    def with_straggling(self, seconds: float, chance: float) -> float:
-        """Return the duration from `draw`, changed for stragglers. `chance` is uniform on [0,
-        1)."""
-        if not self.straggler_share:
-            return seconds
-        slower = self.straggler_factor if chance < self.straggler_share else 1.0
-        return seconds * slower / (1.0 + self.straggler_share * (self.straggler_factor - 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +205,7 @@ class SimulatedExecutor(InProcessExecutor):
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all outcomes at the next time at which an evaluation ends, for any timeout."""
         self._start()
-        outcomes = self._take_ended() + self._end_due()
+        outcomes = self._end_due()
         while not outcomes and self._running:
             self._now = self._running[0].finish
             outcomes += self._end_due()
@@ -279,17 +257,6 @@ class SimulatedExecutor(InProcessExecutor):
         entry = _VirtualAttempt(finish, next(self._order), worker, outcome, reported, report)
         heapq.heappush(self._running, entry)
 
-    def cancel(self, trials: Iterable[int]) -> None:
-        """End these attempts now, so that their workers are free at once."""
-        cancelled = set(trials)
-        self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
-        for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
-            outcome = entry.outcome
-            heapq.heappush(self._idle, entry.worker)
-            self._ended.append(cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker))
-        self._running = [entry for entry in self._running if entry.outcome.trial not in cancelled]
-        heapq.heapify(self._running)
-
     def pause(self, seconds: float) -> None:
         """Advance the virtual clock by these seconds."""
         self._now += seconds
@@ -312,13 +279,12 @@ class SimulatedExecutor(InProcessExecutor):
             self._push(worker, outcome)
 
     def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
-        # four draws in fixed order, whether used or not: an attempt's duration must not depend on
-        # the failure rate, and failures must not depend on the stragglers
+        # three draws in fixed order, whether used or not: an attempt's duration must not depend on
+        # the failure rate
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
         seconds = self._durations.draw(rng)
         is_hit = rng.random() < self._failures.rate
         share = rng.random()
-        seconds = self._durations.with_straggling(seconds, rng.random())
         outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
         seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, TrialSucceeded) else seconds
         if seconds < 0.0:

@@ -59,7 +59,6 @@ class Attempt:
     parameters: Mapping[str, object]  # the candidate's parameters
     seed: int  # the seed of the evaluation; the same for all attempts of a trial
     attempt: int = 1  # 1 for the first attempt
-    memory_factor: float = 1.0  # the factor on the memory limit
     # the trial's own folder, shared by all its attempts; None if the campaign provides none
     folder: Path | None = None
     # the attempt's resources if its parameters determine them, else None
@@ -179,16 +178,3 @@ class TrialStopped:
 
 
 Outcome = TrialSucceeded | TrialFailed | TrialStopped
-
-
-def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> TrialFailed:
-    """Return the outcome of an attempt cancelled at `now`. `started` is `now` if it was queued."""
-    return TrialFailed(
-        trial=trial,
-        attempt=attempt,
-        failure=FailureKind.CANCELLED,
-        message="cancelled",
-        started=started,
-        finished=now,
-        worker=worker,
-    )

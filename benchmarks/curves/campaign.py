@@ -9,7 +9,7 @@ import heapq
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, count
@@ -30,7 +30,7 @@ from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers import messages
 from bbkb.workers.local import InProcessExecutor
-from bbkb.workers.messages import Attempt, Outcome, TrialStopped, TrialSucceeded, cancellation
+from bbkb.workers.messages import Attempt, Outcome, TrialStopped, TrialSucceeded
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.curves.simulate import Record, Seen, Setting, make_record
 
@@ -76,7 +76,7 @@ class TrainingExecutor(InProcessExecutor):
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """All outcomes up to the next instant at which there is one."""
-        outcomes = self._take_ended()
+        outcomes: list[Outcome] = []
         while not outcomes:
             self._start()
             if not self._heap:
@@ -86,13 +86,6 @@ class TrainingExecutor(InProcessExecutor):
             if run is not None and run.attempt.attempt == number:
                 outcomes += self._report(run)
         return outcomes
-
-    def cancel(self, trials: Iterable[int]) -> None:
-        cancelled = set(trials)
-        self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
-        for trial in cancelled & set(self._running):
-            run = self._running.pop(trial)
-            self._ended.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
 
     def pause(self, seconds: float) -> None:
         self._now += seconds

@@ -2,7 +2,7 @@
 the strategy."""
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -233,8 +233,6 @@ class Puppet:
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
         self.has_news.set()
-
-    def cancel(self, trials: Iterable[int]) -> None: ...
 
     def now(self) -> float:
         return 0.0

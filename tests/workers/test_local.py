@@ -187,32 +187,6 @@ def durations_of(durations: DurationModel, count: int) -> list[float]:
     return [outcomes[i].finished - outcomes[i].started for i in range(count)]
 
 
-def test_durations_without_stragglers_equal_those_of_older_versions() -> None:
-    without = durations_of(DurationModel(5.0, 1.0), 50)
-    assert durations_of(DurationModel(5.0, 1.0, straggler_share=0.0, straggler_factor=99.0), 50) == without
-    # drawn by hand as every version has drawn them
-    by_hand = [np.exp(np.random.default_rng([3, i, 1]).standard_normal() - 0.5) * 5.0 for i in range(50)]
-    assert without == pytest.approx(by_hand)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.floats(0.01, 0.99), st.floats(1.5, 50.0))
-def test_stragglers_take_longer_by_their_factor_at_the_same_mean(share: float, factor: float) -> None:
-    durations = DurationModel(3.0, 0.0, share, factor)
-    usual, slow = durations.with_straggling(3.0, share), durations.with_straggling(3.0, share / 2)
-    assert slow == pytest.approx(factor * usual)
-    assert (1.0 - share) * usual + share * slow == pytest.approx(3.0)
-
-
-def test_stragglers_occur_at_their_rate_under_other_variation() -> None:
-    usual, with_some = durations_of(DurationModel(5.0, 1.0), 2000), durations_of(DurationModel(5.0, 1.0, 0.05), 2000)
-    ratios = np.divide(with_some, usual)
-    is_slow = ratios > 1.0
-    assert 60 <= is_slow.sum() <= 140  # binomial(2000, 0.05): 4.1 standard deviations either side
-    np.testing.assert_allclose(ratios[is_slow], 20.0 / 1.95)
-    np.testing.assert_allclose(ratios[~is_slow], 1.0 / 1.95)
-
-
 @pytest.mark.parametrize("kind", [FailureKind.WORKER_LOST, FailureKind.ERROR])
 def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_end(kind: FailureKind) -> None:
     executor = SimulatedExecutor(Table(), 1000, DurationModel(8.0), Failures(0.25, kind), seed=1)
@@ -220,18 +194,6 @@ def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_en
     failures = [outcome for outcome in outcomes.values() if isinstance(outcome, TrialFailed)]
     assert 60 <= len(failures) <= 140  # binomial(400, 0.25): 4.6 standard deviations either side
     assert all(failure.failure is kind and failure.finished < 8.0 for failure in failures)
-
-
-def test_cancelled_evaluation_frees_its_worker_at_once() -> None:
-    executor = SimulatedExecutor(Table(), 2, SECOND, NEVER, seed=0)
-    executor.submit(attempts_of([100.0, 5.0, 2.0]))
-    assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
-    executor.cancel([0, 99])
-    (gone,) = executor.next_outcomes(0)
-    assert isinstance(gone, TrialFailed)
-    assert (gone.trial, gone.failure, gone.started, gone.finished) == (0, FailureKind.CANCELLED, 0.0, 5.0)
-    (outcome,) = executor.next_outcomes(None)
-    assert (outcome.trial, outcome.started, outcome.finished, outcome.worker) == (2, 5.0, 7.0, "worker-0")
 
 
 def test_table_with_a_negative_duration_is_an_invalid_value() -> None:

@@ -241,7 +241,7 @@ class WorkerPool:
         """Start the attempt on a worker, and return a reference to its outcome."""
         share = self._placement.share_of(attempt)
         attempt = replace(attempt, share=share)
-        worker = self._take(self._placement.memory_request(attempt.memory_factor), share)
+        worker = self._take(self._placement.limits.memory_bytes, share)
         evaluate = worker.actor.evaluate.options(name=f"{self._placement.label} #{attempt.trial}")
         limits = self._placement.limits
         reference: Reference = evaluate.remote(self.box, attempt, limits, tuple(worker.acknowledged))

@@ -22,7 +22,7 @@ import ray
 from bbkb.objectives.objective import Objective
 from bbkb.workers.evaluate import SteadyClock
 from bbkb.workers.executor import ExecutorError, TakeReports
-from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, TrialSucceeded, cancellation
+from bbkb.workers.messages import Attempt, Outcome, TrialStopped, TrialSucceeded
 from bbkb.workers.on_ray.actors import IDLE_SECONDS, Allocation, allocate
 from bbkb.workers.on_ray.crews import Reference, put_objective
 from bbkb.workers.on_ray.in_flight import (
@@ -113,10 +113,6 @@ class Admission:
         self._queue[attempt.trial] = attempt
         self._queue.move_to_end(attempt.trial, last=False)
 
-    def withdraw(self, trials: Iterable[int]) -> list[Attempt]:
-        """Remove these trials from the queue, and return their attempts."""
-        return [self._queue.pop(trial) for trial in trials if trial in self._queue]
-
     def take_next(self, in_flight: InFlight, durations: Durations) -> Attempt | None:
         """Remove the attempt that may start now from the queue and return it; None if there is
         none."""
@@ -174,11 +170,10 @@ class Admission:
 
     def _one_of_each_size(self) -> Iterator[Attempt]:
         """Yield the first attempt of each demand; if it fits, so do the others with this demand."""
-        sizes: set[tuple[object, float]] = set()
+        sizes = set()
         for attempt in self._queue.values():
-            size = attempt.share, attempt.memory_factor
-            if size not in sizes:
-                sizes.add(size)
+            if attempt.share not in sizes:
+                sizes.add(attempt.share)
                 yield attempt
 
 
@@ -276,16 +271,6 @@ class RayExecutor:
         outcomes = self._outcomes
         self._outcomes = []
         return outcomes
-
-    def cancel(self, trials: Iterable[int]) -> None:
-        """Kill the workers of these trials. Attempts that have already ended keep their outcome."""
-        cancelled = tuple(dict.fromkeys(trials))
-        now = time.time()
-        for attempt in self._admission.withdraw(cancelled):
-            outcome = cancellation(attempt.trial, attempt.attempt, now, now, UNKNOWN_WORKER)
-            self._outcomes.append(outcome)
-        for reference in self._in_flight.unresolved(cancelled):
-            self._give_up(Loss(reference, FailureKind.CANCELLED, "cancelled"))
 
     def pause(self, seconds: float) -> None:
         """Sleep for `seconds`."""

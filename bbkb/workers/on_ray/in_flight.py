@@ -215,15 +215,6 @@ class InFlight(dict[Reference, RunningAttempt]):
             if attempt.runner.last_entry(attempt.trial, attempt.attempt) is None:
                 yield reference
 
-    def unresolved(self, trials: Iterable[int]) -> list[Reference]:
-        """Return the unresolved references of these trials."""
-        by_trial = {attempt.trial: reference for reference, attempt in self.items()}
-        references = [by_trial[trial] for trial in trials if trial in by_trial]
-        if not references:
-            return []
-        _resolved, unresolved = ray.wait(references, num_returns=len(references), timeout=0)
-        return list(unresolved)
-
     def wait(self, seconds: float) -> Iterable[tuple[Reference, Result]]:
         """Wait up to `seconds` for the first result, and return all available results."""
         ready, unready = ray.wait(list(self), num_returns=1, timeout=seconds)

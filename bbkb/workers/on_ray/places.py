@@ -126,18 +126,6 @@ class Placement:
         share = None if attempt is None else attempt.share
         return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
-    def memory_request(self, factor: float) -> int | None:
-        """Return the memory that an attempt with this factor reserves, in bytes.
-
-        An attempt that may use more than the others reserves at most the memory of the largest
-        node; otherwise Ray would queue it forever.
-        """
-        usual = self.limits.memory_bytes
-        if usual is None or factor == 1.0:
-            return usual
-        largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
-        return max(usual, int(min(usual * factor, largest)))
-
     def need(self, share: Share, memory: int | None) -> Need:
         """Return the resources of an evaluation with this share and this request for memory."""
         return Need(
@@ -188,8 +176,7 @@ class Capacity:
         return not needs or fits(_resources(), [*needs, self._need_of(attempt)])
 
     def _need_of(self, attempt: Attempt | None) -> Need:
-        memory = self._placement.memory_request(1.0 if attempt is None else attempt.memory_factor)
-        return self._placement.need(self._placement.share_of(attempt), memory)
+        return self._placement.need(self._placement.share_of(attempt), self._placement.limits.memory_bytes)
 
     def close(self) -> None:
         """Withdraw the request to the autoscaler, and leave the capacity to other campaigns."""

@@ -49,7 +49,7 @@ class RayTasks:
             name=f"{self._placing.label} #{attempt.trial}",
             num_cpus=share.cpus,
             num_gpus=share.gpus,
-            memory=self._placing.memory_request(attempt.memory_factor),
+            memory=self._placing.limits.memory_bytes,
             max_retries=0,
             retry_exceptions=False,
         )

@@ -175,13 +175,6 @@ def stopped(folder: str) -> dict[str, Any]:
     return closed(executor, folder, "stopped")
 
 
-def cancelled(folder: str) -> dict[str, Any]:
-    executor = begun(folder, "cancelled", "wait")
-    wait_for_pids(folder, "cancelled")
-    executor.cancel([0])
-    return closed(executor, folder, "cancelled")
-
-
 def killed_rank(folder: str) -> dict[str, Any]:
     by_rank = {}
     for rank in range(2):
@@ -308,7 +301,7 @@ def lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
 
 
 PARTS = (
-    *(sums, command, gloo, torchrun, stopped, cancelled, killed_rank, killed_command),
+    *(sums, command, gloo, torchrun, stopped, killed_rank, killed_command),
     *(adopted, orphaned, trained_until_killed),
 )
 ENDINGS: dict[str, tuple[str, Limits]] = {

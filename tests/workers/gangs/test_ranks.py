@@ -24,7 +24,6 @@ FURTHER_PARTS = (  # minutes on two cores: left to `make test-slow`
     "stubborn",
     "timed_out",
     "stopped",
-    "cancelled",
     "killed_command",
     "orphaned",
     "lost_node",
@@ -101,7 +100,6 @@ def test_failure_of_one_machine_ends_the_others_and_names_it(course: dict[str, A
     [
         ("stubborn", "error", ["RuntimeError: the second machine failed"]),  # it ignores SIGTERM
         ("timed_out", "timeout", ["no result within timeout_seconds = 2"]),
-        ("cancelled", "cancelled", []),
         ("killed_command", "error", ["on machine 1", "was killed by SIGKILL"]),
         ("lost_node", "node lost", []),
     ],

@@ -69,8 +69,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     assert internals.keys(f"{request.node.name}\n", namespace=NAMESPACE) == []
 
 
-def attempt(number: int, attempt: int = 1, memory_factor: float = 1.0, **parameters: Any) -> Attempt:
-    return Attempt(number, number, parameters, seed=0, attempt=attempt, memory_factor=memory_factor)
+def attempt(number: int, attempt: int = 1, **parameters: Any) -> Attempt:
+    return Attempt(number, number, parameters, seed=0, attempt=attempt)
 
 
 def workers() -> list[str]:
@@ -195,16 +195,6 @@ def test_session_of_tasks_adopts_attempts_in_actors(make: Make, tmp_path: Path) 
     assert wait_until(lambda: not workers())
 
 
-def test_adopted_attempt_can_be_cancelled(make: Make, tmp_path: Path) -> None:
-    leave_trial_3_running(make, tmp_path)
-    second = make()
-    assert second.adopt({3: 1}) == {3}
-    second.cancel([3])
-    (outcome,) = second.next_outcomes(0)
-    assert isinstance(outcome, TrialFailed)
-    assert (outcome.trial, outcome.attempt, outcome.failure) == (3, 1, FailureKind.CANCELLED)
-
-
 def test_adopted_worker_that_dies_is_lost(make: Make, tmp_path: Path) -> None:
     note = leave_trial_3_running(make, tmp_path)
     second = make()
@@ -298,29 +288,6 @@ def test_workers_with_a_renewed_lease_do_not_exit(make: Make, tmp_path: Path, mo
     while not outcomes and time.monotonic() < give_up:
         outcomes = executor.next_outcomes(0.1)
     value_of(outcomes[0])
-
-
-@pytest.mark.parametrize("kind", ["task", "actor"])
-def test_attempt_requests_and_uses_the_memory_of_its_share(make: Make, kind: Kind) -> None:
-    executor = make(kind, slots=1, limits=Limits(memory_bytes=2**28))
-    bounds = []
-    for factor in (1.0, 4.0, 1.0):
-        executor.submit([attempt(0, memory_factor=factor)])
-        (outcome,) = drain(executor).values()
-        assert isinstance(outcome, TrialSucceeded), outcome
-        bounds.append(outcome.metrics["bound"])
-    assert 2**29 < bounds[1] - bounds[0] < 2**30
-    assert abs(bounds[2] - bounds[0]) < 2**27
-
-
-def test_worker_with_too_little_memory_is_replaced_and_slots_are_kept(make: Make) -> None:
-    executor = make(slots=1, limits=Limits(memory_bytes=2**28))
-    pids = []
-    for factor in (1.0, 2.0, 1.0):
-        executor.submit([attempt(0, memory_factor=factor)])
-        pids.append(value_of(drain(executor)[0]))
-        assert wait_until(lambda: len(workers()) == 1)
-    assert pids[0] != pids[1] == pids[2]
 
 
 def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(

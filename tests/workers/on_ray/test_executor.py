@@ -141,16 +141,6 @@ def test_worker_killed_during_an_evaluation_is_lost_without_blame_on_the_evaluat
     assert failure_of(outcome).failure is FailureKind.WORKER_LOST
 
 
-def test_cancelling_ends_the_workers_process(make: Make, tmp_path: Path) -> None:
-    executor = make()
-    executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
-    pid = pid_in(tmp_path / "pid")
-    executor.cancel([0])
-    (outcome,) = executor.next_outcomes(0)
-    assert failure_of(outcome).failure is FailureKind.CANCELLED
-    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker lives on")
-
-
 def test_silent_attempt_is_given_up_when_its_lease_expires(
     make: Make, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.executor import ExecutorError
-from bbkb.workers.messages import Attempt, Limits, Share, TrialSucceeded
+from bbkb.workers.messages import Attempt, Share, TrialSucceeded
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.packing import Need
 from bbkb.workers.on_ray.places import LOST_SECONDS, NamedNode, Placement, Sharing, check_fits, fair_parts, slots_of
@@ -73,16 +73,6 @@ def test_attempt_on_a_dead_node_is_a_lost_node_and_others_continue(short_folder:
     result = run_python("-c", LOSES_NODES, short_folder, kind, RAY_TMPDIR=short_folder, **SOON)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "0 success, 1 node lost"
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_memory_request_is_at_most_the_memory_of_the_largest_node() -> None:
-    placement = Placement("memory", "t", limits=Limits(memory_bytes=2**28))
-    assert placement.memory_request(1.0) == 2**28
-    assert placement.memory_request(2.0) == 2**29
-    largest = placement.memory_request(1e9)
-    assert largest == placement.memory_request(1e12)
-    assert Placement("unlimited", "t").memory_request(2.0) is None
 
 
 @pytest.mark.slow

@@ -117,14 +117,12 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
     wait_until(lambda: not is_alive(pids(note)[0]))
 
 
-@pytest.mark.parametrize("how", ["cancel", "close", "adopt"])
+@pytest.mark.parametrize("how", ["close", "adopt"])
 def test_process_of_a_stopped_worker_ends_whatever_ends_the_worker(make: Make, tmp_path: Path, how: str) -> None:
     executor, note = make(timeout=None), tmp_path / "note"
     executor.submit([attempt(0, note, signal=signal.SIGSTOP)])
     executor.next_outcomes(0.0)
     wait_until(lambda: pids(note))
-    if how == "cancel":
-        executor.cancel([0])
     executor.close(leave_running=how == "adopt")
     if how == "adopt":
         make(timeout=None).adopt({5: 1})
