@@ -12,18 +12,16 @@ may implement. `Kernel`, `Model` and `Pulls` are parts of the strategies with a 
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import read_only
-from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.kernels import RBF, Kernel, KernelOption, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms, with_set_aside
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
+from bbkb.orchestrator.bandit.strategies.uniform import ModelFree, ModelFreeState
 from bbkb.orchestrator.bandit.strategy import (
     BeginsWithExisting,
     Choose,
     Decision,
     EstimatesRewards,
+    Grows,
     Mode,
     Multiobjective,
     Observation,
@@ -37,6 +35,10 @@ from bbkb.orchestrator.bandit.strategy import (
     StrategyState,
     Wait,
     Waits,
+    arms_and_rewards,
+    check_arms,
+    refusal,
+    with_set_aside,
 )
 
 __all__ = [  # noqa: RUF022 (the names that every strategy needs come first)

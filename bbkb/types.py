@@ -12,17 +12,15 @@ from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.api.arguments import Concurrency, EarlyStopping, Executor, Space
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice
 from bbkb.orchestrator.bandit.arms import Layout
-from bbkb.orchestrator.bandit.checks import HasArms
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.goals import Goals
-from bbkb.orchestrator.bandit.growing import Growth, Perturbation
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers
 from bbkb.orchestrator.bandit.model.fitting import Fitted
 from bbkb.orchestrator.bandit.model.model import Fitting, Mean, ScoredCurves
 from bbkb.orchestrator.bandit.model.outputs import Outputs
 from bbkb.orchestrator.bandit.pulls import Tally
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
-from bbkb.orchestrator.bandit.strategy import Posterior
+from bbkb.orchestrator.bandit.strategy import Growth, HasArms, Perturbation, Posterior
 from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.campaign.state import EndedAttempt

@@ -18,12 +18,20 @@ from typing_extensions import Doc
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.orchestrator.bandit.arms import Arms, as_arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, same
-from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.observations import arms_and_rewards
 from bbkb.orchestrator.bandit.options import check_options
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
+from bbkb.orchestrator.bandit.strategies.uniform import ModelFree, ModelFreeState
+from bbkb.orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    ModeOption,
+    Observation,
+    Pick,
+    Record,
+    Wait,
+    arms_and_rewards,
+    refusal,
+)
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -20,8 +20,8 @@ from bbkb.orchestrator.ask_tell.checks import (
     check_objective,
     check_space,
 )
-from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
+from bbkb.orchestrator.bandit.strategy import check_class
 from bbkb.orchestrator.campaign.goals import Constraint, Objective
 from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from
 from bbkb.orchestrator.settings.loading import from_mapping

@@ -18,12 +18,11 @@ from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.reference import import_reference
 from bbkb.orchestrator.annotations import written
 from bbkb.orchestrator.ask_tell.search import ArmResult
-from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated, with_preset
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials, check_class
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]

@@ -16,8 +16,7 @@ import numpy as np
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Scalar
 from bbkb.objectives.space import first_occurrences
-from bbkb.orchestrator.bandit.growing import Grows
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Grows, StrategyState
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,

@@ -33,10 +33,9 @@ from bbkb.orchestrator.ask_tell.checks import (
 )
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, never_waits
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Grows, LearnsCurves, never_waits
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping, ObjectiveSettings, Settings, plain
 from bbkb.orchestrator.campaign.training_rules import first_steps_without_budget

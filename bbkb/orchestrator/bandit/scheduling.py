@@ -13,7 +13,6 @@ from typing import Literal
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.checks import require
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Matern32, Matern52
 from bbkb.orchestrator.bandit.options import (
     DriftThreshold,
@@ -24,7 +23,7 @@ from bbkb.orchestrator.bandit.options import (
     Options,
     RefreshGrowth,
 )
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wait, Waiting, WaitOption
+from bbkb.orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wait, Waiting, WaitOption, require
 
 Schedule = Literal["practical", "theory"]
 

@@ -1,4 +1,4 @@
-"""The protocol of every strategy, and its argument and result types.
+"""The protocol of every strategy, its argument and result types, and checks that strategies share.
 
 A strategy is a frozen dataclass of hyperparameters with six pure functions. Its state contains only
 values that cannot be derived (pulls, dictionary, information gain, round). Posterior, widths and
@@ -9,21 +9,81 @@ outcome of a floating-point tie may differ on another machine. Therefore `tell` 
 for the event log. `recorded(state)` is the part of a state that was drawn in the last `tell` (or in
 `init`), as JSON values. `restore(state_before, observations, record)` rebuilds the state without
 randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
+
+A strategy may request new arms and choose the arms to retire (`Grows`). Arms are added at the first fit
+of the model, and then whenever the number of results has grown by 15 %. They are drawn around the five
+pulled arms with the largest posterior means, at distances of the order of the fitted lengthscales.
+`bbkb.orchestrator.engine.pool` makes the features of new arms from the search space, which the strategy
+does not know.
 """
 
+import math
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from typing_extensions import Doc
 
-from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arms import Arms, check_features
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
+from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate
 from bbkb.orchestrator.bandit.results import Observation as Observation
+
+GROWTH_SHARE = 0.15  # the relative growth of the results between two growths
+AROUND = 5  # arms
+
+
+G = TypeVar("G")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Growth:
+    """A request for new arms."""
+
+    around: tuple[int, ...]  # the arms around which the new arms are drawn, the best first
+    lengthscales: tuple[float, ...]  # (p,), one per parameter, in units of its features
+
+
+class Perturbation(NamedTuple):
+    """A request for a perturbed configuration of each of some arms."""
+
+    arms: tuple[int, ...]  # may contain repetitions
+    factors: tuple[float, float]  # the factors on numbers
+    resample_probability: float  # the probability of a new draw, for each parameter
+
+
+@runtime_checkable
+class Grows(Protocol[G]):
+    """A strategy whose set of arms may grow during a campaign."""
+
+    @property
+    def grows(self) -> bool:
+        """Whether the strategy, with its options, ever requests more arms."""
+
+    def growth(self, state: G) -> Growth | Perturbation | None:
+        """Return the request for new arms at `state`; None if there is none."""
+
+    def extend(self, state: G, features: Floats, retired: Sequence[int], log_prior: Floats | None = None) -> G:
+        """Return the state with n ≥ 0 appended arms, `features` (n, d), and with the `retired` arms
+        excluded from later choices; a retired new arm only has results from elsewhere. Growth is
+        then due again only after further results. `log_prior` (n,): see `Arms`."""
+
+    def arms_to_retire(self, state: G, pending: Sequence[int], most: int) -> tuple[int, ...]:
+        """Return arms to retire, so that at most `most` remain if possible: those with the smallest
+        upper bounds, among the arms that were never pulled and are not `pending`."""
+
+
+def is_growth_due(results: int, at_last: int, first: int) -> bool:
+    """Return whether arms should be added after `results` results. `at_last`: the number of results
+    at the last growth; 0 before the first growth, which is due at `first` results."""
+    return results >= max(first, (1.0 + GROWTH_SHARE) * at_last)
+
 
 Record = Mapping[str, Any]  # plain values that only the strategy interprets
 # the modes of a strategy whose bounds are valid with pending pulls
@@ -332,3 +392,117 @@ def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng:
         begun: S = strategy.begin(state, existing, rng)
         return begun
     return strategy.tell(state, existing, rng)
+
+
+# the methods that a campaign requires of a strategy
+CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")
+METHODS = (*CAMPAIGN_METHODS, "posterior")  # that a strategy must have
+
+# the reason of a `Wait` that ends a campaign
+ALL_CHOSEN = "every arm was chosen once, and none may be evaluated twice"
+
+
+class HasArms(Protocol):
+    """The pulls and the set-aside arms of a state."""
+
+    @property
+    def pulls(self) -> Pulls:
+        """The pulls of each of the A candidates."""
+
+    @property
+    def set_aside(self) -> Indices:
+        """The arms that could not be evaluated."""
+
+
+def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
+    """Raise ValueError with the field `name` and its value unless the rule `is_met`."""
+    if not is_met:
+        raise ValueError(f"strategy.{name} must be {rule}, got {excerpt(getattr(strategy, name))}")
+
+
+def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHODS) -> type[Any]:
+    """Return `value`, a user's class of a strategy.
+
+    Raises ValueError, with a message that begins with `prefix`, if it is not a dataclass with these
+    `methods`.
+    """
+    if not isinstance(value, type):
+        raise ValueError(f"{prefix}must name a class, got {excerpt(value)}")
+    lacking = [method for method in methods if not callable(getattr(value, method, None))]
+    if lacking:
+        raise ValueError(f"{prefix}must have the methods {', '.join(methods)}; it lacks {', '.join(lacking)}")
+    if not is_dataclass(value):
+        raise ValueError(f"{prefix}must be a dataclass, whose fields are its options; add @dataclass to it")
+    return value
+
+
+def refusal(state: HasArms, limit: int) -> Wait | None:
+    """Return the response of `ask` if no arm is left. Raises ValueError if `limit` < 1."""
+    if limit < 1:
+        raise ValueError(f"limit must be >= 1, got {limit}")
+    return Wait("all arms were set aside") if len(state.set_aside) == len(state.pulls.counts) else None
+
+
+def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
+    """Check like `refusal`, for strategies that pull one arm and wait for its reward."""
+    return refusal(state, limit) or (Wait("one pull at a time: the last reward has not arrived") if pending else None)
+
+
+def check_decision(decision: object, arms: int) -> Decision:
+    """Return the result of a strategy's `ask`, with Python's numbers instead of NumPy's.
+
+    Raises ValueError if it is neither Choose nor Wait, or if it chooses anything but one of the
+    `arms`.
+    """
+    if not isinstance(decision, Choose | Wait):
+        raise ValueError(f"ask must return Choose or Wait, got {excerpt(decision)}")
+    reason = str(decision.reason or "")
+    if isinstance(decision, Wait):
+        return Wait(reason)
+    return replace(decision, picks=tuple(_check_pick(pick, arms) for pick in decision.picks), reason=reason)
+
+
+def _check_pick(pick: object, arms: int) -> Pick:
+    try:
+        if isinstance(pick, Pick):
+            arm = operator.index(pick.arm)
+            if pick.trial is not None or 0 <= arm < arms:
+                mean, width, variance = map(float, (pick.mean, pick.width, pick.variance))
+                return replace(pick, arm=arm, mean=mean, width=width, variance=variance)
+    except (TypeError, ValueError):  # the same message for numbers of a wrong type
+        pass
+    raise ValueError(f"ask must pick candidates from 0 to {arms - 1}, got {excerpt(pick)}")
+
+
+def check_arms(arms: Arms | ArrayLike) -> Floats:
+    """Return the read-only features (A, d) of `arms`. Raises ValueError for an invalid array."""
+    return arms.features if isinstance(arms, Arms) else check_features(arms)
+
+
+def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], list[float]]:
+    """Return the arms and rewards of the observations with a reward. Raises ValueError if a reward
+    is not finite."""
+    pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
+    for arm, reward in pairs:
+        if not math.isfinite(reward):
+            raise ValueError(f"the reward of arm {arm} must be finite, got {reward}; use None for a failed evaluation")
+    return [arm for arm, _ in pairs], [float(reward) for _, reward in pairs]
+
+
+def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
+    """Return the `count` further rewards of each observation that has a reward; none for a pull that
+    was stopped early. Raises ValueError if the number of rewards differs, or one is not finite."""
+    rewarded = [observation for observation in observations if observation.reward is not None]
+    for observation in rewarded:
+        further = observation.further
+        expected = 0 if observation.is_stopped else count
+        if len(further) != expected or not all(map(math.isfinite, further)):
+            arm = observation.arm
+            raise ValueError(f"arm {arm} must have {expected} finite further rewards, got {further}")
+    return [observation.further for observation in rewarded]
+
+
+def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:
+    """Return `set_aside` and the arms that could not be evaluated, ascending."""
+    failed = [observation.arm for observation in observations if observation.reward is None]
+    return read_only(np.union1d(set_aside, np.array(failed, np.intp)), np.intp) if failed else set_aside

@@ -16,20 +16,20 @@ from typing import Literal
 import numpy as np
 
 from bbkb.objectives.objective import Candidates
-from bbkb.orchestrator.bandit.checks import check_decision
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
-from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.results import CurveUpdate, Observation
 from bbkb.orchestrator.bandit.strategy import (
     AnyStrategy,
     Choose,
     Decision,
     EstimatesRewards,
+    Grows,
     LearnsCurves,
     Pick,
     Recommends,
     StrategyState,
     begin,
+    check_decision,
 )
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import (

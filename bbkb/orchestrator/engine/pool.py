@@ -16,9 +16,8 @@ from bbkb.objectives.parameters import Scalar
 from bbkb.objectives.sampling import grow, join, perturb
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.growing import Grows, Growth, Perturbation
 from bbkb.orchestrator.bandit.model.model import model_of
-from bbkb.orchestrator.bandit.strategy import StrategyState
+from bbkb.orchestrator.bandit.strategy import Grows, Growth, Perturbation, StrategyState
 
 GROWTH = 256  # the largest number of candidates to append at once
 MOST_LIVE = 20_000  # the largest number of candidates that are neither retired nor set aside, once they grow

@@ -18,14 +18,13 @@ from bbkb.objectives.returned import VALUE, WithMetrics
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.objectives.tabular import table_candidates, table_objective
-from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import (
     UncertaintyStart,
     begins_at_center,
     warm_start_of,
     with_warm_start,
 )
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Grows, PausesTrials
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, Workers, ends_of
 from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, first_trainings
 from bbkb.orchestrator.engine.engine import Problem

@@ -24,7 +24,7 @@ from bbkb.objectives.parameters import Range, Scalar
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.objectives.tabular import ROW, Cells, Column, as_typed, as_typed_with_gaps, read_cells
-from bbkb.orchestrator.bandit.growing import Grows
+from bbkb.orchestrator.bandit.strategy import Grows
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import (
     GivenResults,

@@ -5,10 +5,9 @@ readers of a log do not import any strategy.
 from bbkb.objectives.keywords import suggestion
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.reference import import_reference
-from bbkb.orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
+from bbkb.orchestrator.bandit.strategy import CAMPAIGN_METHODS, AnyStrategy, check_class, never_waits
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY
 from bbkb.orchestrator.settings.file import Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, excerpt

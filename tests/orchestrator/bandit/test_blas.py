@@ -10,8 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from bbkb import Optimizer, Range, tune
 from bbkb.orchestrator.bandit.arrays import blas_threads
-from bbkb.orchestrator.bandit.strategies.model_free import ModelFreeState
-from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.bandit.strategies.uniform import ModelFreeState, Uniform
 from bbkb.orchestrator.bandit.strategy import Decision
 
 limit_threads = functools.partial(threadpool_limits, user_api="blas")

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from bbkb.orchestrator.bandit.checks import refusal, require, sequential_refusal
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import SparseState, initial_state
-from bbkb.orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.strategy import Observation, Wait, refusal, require, sequential_refusal
 
 
 @dataclass(frozen=True)

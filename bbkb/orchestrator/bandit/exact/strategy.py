@@ -28,15 +28,13 @@ from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior
 from bbkb.orchestrator.bandit.kernels import KernelOption
 from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.model.model import Model, ModelOptions
-from bbkb.orchestrator.bandit.observations import arms_and_rewards
 from bbkb.orchestrator.bandit.options import ModelNoise
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse import verification
 from bbkb.orchestrator.bandit.sparse.state import SparseState, recorded_start
 from bbkb.orchestrator.bandit.sparse.strategy import calibrate, calibration_record, restore_calibration
-from bbkb.orchestrator.bandit.start.beginning import begin_state
-from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart, WarmStartOption
-from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Posterior, Record
+from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, AnyWarmStart, WarmStartOption, begin_state
+from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Posterior, Record, arms_and_rewards
 
 # from this number of first pulls on, one factorization is faster than an update for each pull
 _MANY = 64

@@ -17,15 +17,23 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
-from bbkb.orchestrator.bandit.checks import require, sequential_refusal
 from bbkb.orchestrator.bandit.exact.strategy import ExactState
 from bbkb.orchestrator.bandit.kernels import RBF, Matern32, Matern52
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.observations import check_arms
 from bbkb.orchestrator.bandit.papers.domains import Box, BoxedArms, RkhsOptions
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from bbkb.orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    Observation,
+    Pick,
+    Posterior,
+    Record,
+    check_arms,
+    require,
+    sequential_refusal,
+)
 
 Constants = Literal["norm", "chaining"]
 

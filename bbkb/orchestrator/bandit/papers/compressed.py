@@ -21,6 +21,12 @@ and the posterior from the stored pairs. A stored arm has the score of its mean 
 pulls, weighted by the number of its stored pulls. A refit that changes the kernel or the noise does
 not change the stored pairs; the posterior given them is recomputed. Later pairs are tested with the
 new variances.
+
+Compressed GP-UCB, "CUB" (see `compressed`: the long version, Algorithm 1 with eq. 2.5).
+
+Compressed EI, "CEI" (see `compressed`: the long version, Algorithm 1 with eq. 2.6).
+
+Compressed "most probable improvement" (see `compressed`: the long version, Section 4).
 """
 
 import math
@@ -36,21 +42,29 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, first_largest, read_only
-from bbkb.orchestrator.bandit.checks import require, sequential_refusal
 from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior
-from bbkb.orchestrator.bandit.exact.strategy import ExactState
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, log_improvement
 from bbkb.orchestrator.bandit.kernels import KernelOption
 from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.model.model import Model, ModelOption
 from bbkb.orchestrator.bandit.model.outputs import score_pulls
-from bbkb.orchestrator.bandit.observations import check_arms
-from bbkb.orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
+from bbkb.orchestrator.bandit.options import AnyNumber, FailureProbability, VerifiedShare, Width, check_options
 from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from bbkb.orchestrator.bandit.sparse.strategy import calibrate, restore_calibration
 from bbkb.orchestrator.bandit.sparse.verification import Estimates, OpenArms, recommendation, repeat_due
-from bbkb.orchestrator.bandit.start.beginning import begin_state
-from bbkb.orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart, SpreadStart, begin_state
+from bbkb.orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    Observation,
+    Pick,
+    Posterior,
+    Record,
+    Wait,
+    check_arms,
+    require,
+    sequential_refusal,
+)
 
 EntropyTest = Literal["absolute", "relative"]
 
@@ -309,3 +323,83 @@ class Compressed(ABC):
     def posterior(self, state: CompressedState) -> Posterior:
         """Return the belief over all arms at `state`; upper bounds are NaN if there is no width."""
         return state.display(self.width_at(state, state.step))
+
+
+@dataclass(frozen=True)
+class CompressedUCB(Compressed):
+    """CUB: the arm with the largest μ_D + √β_t σ_D, β_t = 2 log(A t² π² / (6δ)) (Corollary 3.3), or
+    β_t = 2 log(2t²π² / (3δ)) + 2d log(t² d b r √log(4da/δ)) (Theorem 3.2, ii).
+
+    Arms are pulled one at a time. Ties go to the lowest index.
+
+    Options: those of `Compressed`, and:
+    """
+
+    delta: Annotated[
+        FailureProbability,
+        Doc('δ, the failure probability, in (0, 1); the papers\' "hold with probability at least 0.9" is 0.1.'),
+    ] = 0.1
+    width: Width = None
+    decision_set: Annotated[
+        Literal["finite", "box"],
+        Doc("β_t of Theorem 3.2: of the `finite` set of arms, or of the `box` [0, r]^d that they cover."),
+    ] = "finite"
+    gradient_constants: Annotated[
+        tuple[Annotated[float, Gt(0)], Annotated[float, Gt(0)]],
+        Doc("a and b of a `box`: P(sup |∂f/∂x_j| > L) ≤ a exp(−L²/b²), both > 0."),
+    ] = (1.0, 1.0)
+
+    def scores(self, state: CompressedState, step: int) -> Floats:
+        """Return μ_D + √β_t σ_D of the available arms."""
+        mean = state.belief.mean[state.available]
+        variance = state.belief.variance[state.available]
+        scores: Floats = mean + self.width_at(state, step) * np.sqrt(variance)
+        return scores
+
+    def width_at(self, state: CompressedState, step: int) -> float:
+        """Return √(β_t σ²), or the fixed width times σ: the factor on σ_D/σ."""
+        if self.width is not None:
+            return self.width * math.sqrt(state.noise)
+        if self.decision_set == "finite":
+            beta = 2.0 * math.log(len(state.arms) * step**2 * math.pi**2 / (6.0 * self.delta))
+        else:  # the paper prints X for Srinivas' 2 (2010, Theorem 2)
+            features = state.model.arms
+            d = features.shape[1]
+            a, b = self.gradient_constants
+            r = float(np.ptp(features, axis=0).max())
+            smooth = step**2 * d * b * r * math.sqrt(max(math.log(4.0 * d * a / self.delta), 0.0))
+            beta = 2.0 * math.log(2.0 * step**2 * math.pi**2 / (3.0 * self.delta))
+            beta += 2.0 * d * math.log(max(smooth, 1.0))
+        return math.sqrt(beta * state.noise)
+
+
+@dataclass(frozen=True)
+class CompressedEI(Compressed):
+    """CEI: the arm with the largest σ_D φ(z) + (μ_D − y_max)Φ(z), z = (μ_D − y_max)/σ_D.
+
+    y_max is the largest *stored* reward: pairs that are not stored do not influence the belief.
+    Arms are pulled one at a time. Ties go to the lowest index.
+
+    Options: those of `Compressed`.
+    """
+
+    def scores(self, state: CompressedState, step: int) -> Floats:
+        """Return the logarithm of the available arms' expected improvement, for any `step`."""
+        return log_improvement(state.belief.mean[state.available], self.deviation(state), state.largest)
+
+
+@dataclass(frozen=True)
+class CompressedMPI(Compressed):
+    """CMPI: the arm with the largest σ_D φ(z) + (μ_D − ξ)Φ(z), z = (μ_D − ξ)/σ_D.
+
+    ξ is the largest posterior mean of the arms that may be chosen. The acquisition is therefore an
+    expected improvement over the best belief, while CEI uses the best reward. Arms are pulled one
+    at a time. Ties go to the lowest index.
+
+    Options: those of `Compressed`.
+    """
+
+    def scores(self, state: CompressedState, step: int) -> Floats:
+        """Return the logarithm of the acquisition of the available arms, for any `step`."""
+        mean = state.belief.mean[state.available]
+        return log_improvement(mean, self.deviation(state), float(mean.max()))

@@ -29,12 +29,11 @@ from scipy.spatial.distance import cdist
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from bbkb.orchestrator.bandit.kernels import KernelOption
 from bbkb.orchestrator.bandit.model import defaults
-from bbkb.orchestrator.bandit.observations import arms_and_rewards
 from bbkb.orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, Options
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.scheduling import information_growth, rkhs_width
-from bbkb.orchestrator.bandit.strategies.model_free import ModelFreeState
-from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.strategies.uniform import ModelFreeState
+from bbkb.orchestrator.bandit.strategy import Observation, arms_and_rewards
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
-from bbkb.orchestrator.bandit.checks import refusal
 from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy
 from bbkb.orchestrator.bandit.scheduling import PendingOptions
 from bbkb.orchestrator.bandit.sparse.state import no_arm_left
 from bbkb.orchestrator.bandit.sparse.verification import next_arm
-from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Record
+from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Record, refusal
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -24,9 +24,7 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, first_largest, read_only
-from bbkb.orchestrator.bandit.checks import require, sequential_refusal
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
-from bbkb.orchestrator.bandit.observations import check_arms
 from bbkb.orchestrator.bandit.papers.domains import (
     SUB_PERFORMING,
     Box,
@@ -40,7 +38,17 @@ from bbkb.orchestrator.bandit.papers.domains import (
 )
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.scheduling import information_growth, rkhs_width
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from bbkb.orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    Observation,
+    Pick,
+    Posterior,
+    Record,
+    check_arms,
+    require,
+    sequential_refusal,
+)
 
 Search = Literal["random_walk", "direct"]
 

@@ -13,12 +13,19 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms
 from bbkb.orchestrator.bandit.options import BatchSize, Options
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
+from bbkb.orchestrator.bandit.strategies.uniform import ModelFree, ModelFreeState
+from bbkb.orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    Observation,
+    Pick,
+    Wait,
+    arms_and_rewards,
+    check_arms,
+    refusal,
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -9,8 +9,7 @@ import numpy as np
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
-from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
-from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.sparse.state import Knowledge, SparseState
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick, TrialForecast, Wait
 
 FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations

@@ -1,9 +1,10 @@
-"""The state of a strategy with a sparse posterior, which is derived from the state once, when it is
-needed."""
+"""The state of a strategy with a sparse posterior, which is derived from the state once, when it is needed:
+the data to which it is fitted (`Knowledge`), and the calibrated model with its record.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -12,18 +13,249 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from bbkb.orchestrator.bandit.checks import ALL_CHOSEN
-from bbkb.orchestrator.bandit.curves import Curves
+from bbkb.orchestrator.bandit.curves import Curves, CurveValues
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
-from bbkb.orchestrator.bandit.model.outputs import mean_rewards
-from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveNumbers
+from bbkb.orchestrator.bandit.model.fitting import Fitted
+from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.model.outputs import Scale, mean_rewards
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate, Turn
-from bbkb.orchestrator.bandit.sparse.calibrated import Belief, Calibration, is_noisy
-from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
-from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
+from bbkb.orchestrator.bandit.sparse.curve_fit import (
+    CurveEvidence,
+    TrialPredictions,
+    fit_evidence,
+    predict,
+    predict_unlearned,
+)
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from bbkb.orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.strategy import (
+    ALL_CHOSEN,
+    Observation,
+    Prospect,
+    Record,
+    Wait,
+    arms_and_rewards,
+    check_arms,
+    further_rewards,
+    with_set_aside,
+)
+
+CHECKED_FROM = 16  # the number of results before the first prediction
+CHECKED_WIDTH = 2.0  # standard deviations
+# the prior median of the noise variance of a score, whose prior variance is 1
+NEGLIGIBLE_NOISE = 0.05
+
+# returns mean and variance of arms on the 1/λ scale
+Belief = Callable[[Indices], tuple[Floats, Floats]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibrated model of a state."""
+
+    fitted: Fitted  # the fitted numbers
+    inside: int = 0  # the number of predicted results within μ ± 2σ, including noise
+    predicted: int = 0  # the number predicted before the model learned them
+
+    def recorded(self) -> Record:
+        """Return the calibration as plain values for JSON."""
+        curve = self.fitted.curve
+        return {
+            "lengthscales": list(self.fitted.lengthscales),
+            "noise": self.fitted.noise,
+            "results": self.fitted.results,
+            "inside": self.inside,
+            "predicted": self.predicted,
+            **({} if curve is None else {"curve": curve.recorded(), "curve_trials": self.fitted.curve_trials}),
+        }
+
+    @staticmethod
+    def from_record(record: Record) -> "Calibration":
+        """Return the calibration that `recorded` wrote."""
+        lengthscales = tuple(float(scale) for scale in record["lengthscales"])
+        curve = CurveNumbers.from_record(record["curve"]) if "curve" in record else None
+        trials = int(record.get("curve_trials", 0))
+        fitted = Fitted(lengthscales, float(record["noise"]), int(record["results"]), curve, trials)
+        return Calibration(fitted, int(record["inside"]), int(record["predicted"]))
+
+
+def is_noisy(fitted: Fitted) -> bool:
+    """Return whether the noise is so large that it may explain the best mean reward."""
+    return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
+
+
+def begin_model(model: Model, features: Floats, layout: Layout) -> tuple[SparseModel, Calibration]:
+    """Return the model before any pull of arms with `features` (A, d)."""
+    fitted = model.begin(layout)
+    sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)
+    return sparse, Calibration(fitted)
+
+
+def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
+    """Return `sparse` with the fitted values; with its caches if nothing has changed."""
+    kernel = model.kernel_of(fitted, layout)
+    if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
+        return sparse
+    if kernel == sparse.kernel:
+        return sparse.with_regularization(fitted.noise)
+    return replace(sparse, kernel=kernel, regularization=fitted.noise)
+
+
+def check(
+    calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
+) -> Calibration:
+    """Return `calibration` after counting the results that `belief`, the belief before them,
+    predicted.
+
+    `noise`: λ of the belief. `scale`: the scale of its scores.
+    """
+    pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
+    if not pairs:
+        return calibration
+    arms = np.array([arm for arm, _ in pairs], np.intp)
+    rewards = np.array([reward for _, reward in pairs])
+    mean, variance = belief(arms)
+    deviation = np.sqrt(noise * (variance + 1.0))
+    errors = np.abs(scale.scores(rewards) - mean)
+    inside = int(np.count_nonzero(errors <= CHECKED_WIDTH * deviation))
+    return replace(calibration, inside=calibration.inside + inside, predicted=calibration.predicted + len(pairs))
+
+
+# the largest number of learning-curve values in a fit, besides the latest value of each trial
+MOST_CURVE_VALUES = 6000
+# the number of neighbors of a failed arm; the failure counts if most of them also failed
+NEIGHBORS = 5
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Knowledge:
+    """A model, the results to which it is fitted, and its dictionary. See `SparseState`."""
+
+    model: SparseModel
+    pulls: Pulls
+    dictionary: Indices
+    calibration: Calibration | None
+    goals: Goals
+    failed: Indices
+    curves: Curves
+    outside: Indices
+
+    @cached_property
+    def posterior(self) -> SparsePosterior:
+        """The posterior, fitted to `curve_evidence`, or to `evidence` if the model has no steps."""
+        if self.curve_evidence is not None:
+            return fit_evidence(self.model, self.curve_evidence, self.dictionary)
+        return self.model.fit(self.evidence, self.dictionary)
+
+    @cached_property
+    def evidence(self) -> Pulls:
+        """The pulls to which the model is fitted: `pulls`, and, for each arm that failed like its
+        neighbors, one pull with the worst mean rewards so far. The search then leaves a region of
+        failures. A single failed arm has no effect on others."""
+        pulls = self.pulls
+        arms = self._failed_with_neighbors()
+        if not len(arms):
+            return pulls
+        worst, *further = (mean_rewards(output).min(initial=np.inf) for output in pulls.outputs)
+        if not np.isfinite(further).all():  # an output without a value so far
+            return pulls
+        return pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
+
+    @cached_property
+    def curve_evidence(self) -> CurveEvidence | None:
+        """The values to which the model over steps is fitted; None if the model has no steps."""
+        if self.calibration is None or self.calibration.fitted.curve is None:
+            return None
+        return self.make_curve_evidence()
+
+    def make_curve_evidence(self) -> CurveEvidence:
+        """Return the values for a model over steps.
+
+        Results without a curve count as values at the last step. These are existing data, and arms
+        that failed like their neighbors, which have the worst value.
+        """
+        failed = self._failed_with_neighbors()
+        with_curve = np.array([curve.arm for curve in self.curves.trials], np.intp)
+        arms = np.setdiff1d(self.pulls.arms, with_curve)
+        means = self.pulls.reward_sums[arms] / self.pulls.counts[arms]
+        learned = self.curves.learned
+        latest = np.concatenate(([curve.rewards[-1] for curve in learned.trials], means))
+        worst = np.full(len(failed), latest.min(initial=np.inf))
+        weights = np.concatenate((self.pulls.counts[arms].astype(np.float64), np.ones(len(failed))))
+        arms = np.concatenate((arms, failed))
+        rewards = np.concatenate((means, worst))
+        values = CurveValues.of(learned.within(MOST_CURVE_VALUES), arms, rewards, weights)
+        scale = Scale(latest, self.model.outputs)
+        return CurveEvidence(values, self.model.arms[values.arms], scale)
+
+    @cached_property
+    def learns_curves(self) -> bool:
+        """Whether there is a value before the last step that the model can learn. This requires the
+        fitted calibrated model, and a single objective without constraints."""
+        return self.calibration is not None and self.goals.is_single and self.curves.is_informative
+
+    def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
+        """Return the predicted final values of those of the given trials that have reported; None
+        if the model has no steps."""
+        evidence = self.curve_evidence
+        if evidence is None:
+            return None
+        numbers = evidence.values.trials
+        at = np.flatnonzero(np.isin(numbers, np.array(trials, np.intp)) & (numbers >= 0))
+        predictions = predict(self.posterior, evidence, at)
+        by_trial = self.curves.by_trial
+        unlearned = (by_trial.keys() - self.curves.learned.by_trial.keys()).intersection(trials)
+        if not unlearned:
+            return predictions
+        curves = [by_trial[trial] for trial in unlearned]
+        return predictions.merged(predict_unlearned(self.posterior, evidence, curves))
+
+    @cached_property
+    def scale(self) -> Scale:
+        """The map from mean rewards to scores."""
+        return Scale(mean_rewards(self.evidence), self.model.outputs)
+
+    @cached_property
+    def best_score(self) -> float:
+        """The score of the best mean reward; if rewards are noisy, the best posterior mean of a
+        pulled arm. Arms `outside` count only if there are no others."""
+        arms = self.pulls.arms
+        counted = ~np.isin(arms, self.outside) if len(self.outside) else np.ones(len(arms), np.bool_)
+        counted |= not counted.any()
+        if self.calibration is not None and is_noisy(self.calibration.fitted):
+            return float(self.posterior.moments(arms[counted])[0].max()) + self.posterior.fit.offset
+        return float(self.scale.scores(mean_rewards(self.pulls))[counted].max())
+
+    @property
+    def has_prospect(self) -> bool:
+        """Whether `prospect` can be computed, which is not the case before the first fit of the
+        model, with several objectives or with learning curves."""
+        is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
+        return is_fitted and self.goals.is_single and self.curve_evidence is None
+
+    def prospect(self, bound: float) -> Prospect:
+        """Return the expected benefit of further evaluations, given the largest upper bound on a
+        score. Requires `has_prospect`."""
+        best = self.best_score
+        scores = np.array([best, max(best, bound), best + np.sqrt(self.model.regularization)])
+        rewards = self.scale.rewards(scores)
+        return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))
+
+    def _failed_with_neighbors(self) -> Indices:
+        """Return the arms that always failed, like most of their nearest evaluated arms."""
+        arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
+        if not len(arms) or not self.pulls.total:
+            return arms[:0]
+        evaluated = np.concatenate((arms, self.pulls.arms))
+        features = self.model.arms
+        likeness = self.model.kernel.cross(features[arms], features[evaluated])
+        likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
+        nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBORS]
+        failed_near = np.count_nonzero(nearest < len(arms), axis=1)
+        among_failed: Indices = arms[failed_near > NEIGHBORS // 2]
+        return among_failed
+
 
 # the number of picks after a rise of the best mean reward that all explore
 PATIENCE = 150

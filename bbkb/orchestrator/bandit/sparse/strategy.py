@@ -23,18 +23,32 @@ from bbkb.orchestrator.bandit.curves import Curves
 from bbkb.orchestrator.bandit.model.model import Model, ModelOptions
 from bbkb.orchestrator.bandit.model.outputs import Scale, mean_rewards
 from bbkb.orchestrator.bandit.model.reliability import reliability_and_cautious
-from bbkb.orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from bbkb.orchestrator.bandit.options import Options, Oversampling
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate
 from bbkb.orchestrator.bandit.scheduling import WidthOptions, information_gain
-from bbkb.orchestrator.bandit.sparse.calibrated import CHECKED_FROM, Belief, Calibration, check, with_fit
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from bbkb.orchestrator.bandit.sparse.forecasts import forecasts
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
-from bbkb.orchestrator.bandit.sparse.state import SparseState, recorded_start, sparse_belief
+from bbkb.orchestrator.bandit.sparse.state import (
+    CHECKED_FROM,
+    Belief,
+    Calibration,
+    SparseState,
+    check,
+    recorded_start,
+    sparse_belief,
+    with_fit,
+)
 from bbkb.orchestrator.bandit.sparse.verification import estimate, recommendation
-from bbkb.orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
+from bbkb.orchestrator.bandit.strategy import (
+    Observation,
+    Posterior,
+    Record,
+    TrialForecast,
+    arms_and_rewards,
+    with_set_aside,
+)
 
 Resampling = Literal["pulls", "arms", "stable"]
 ResamplingOption = Annotated[

@@ -37,15 +37,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.checks import sequential_refusal
 from bbkb.orchestrator.bandit.kernels import AnyKernel
 from bbkb.orchestrator.bandit.model.fitting import local_noise
 from bbkb.orchestrator.bandit.model.outputs import Scale, is_outlier, mean_rewards
-from bbkb.orchestrator.bandit.sparse.calibrated import CHECKED_FROM, NEGLIGIBLE_NOISE, Belief, is_noisy
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, curve_kernel, predict
 from bbkb.orchestrator.bandit.sparse.forecasts import without_new_arms
-from bbkb.orchestrator.bandit.sparse.state import SparseState, has_plateau, no_arm_left, sparse_belief
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick
+from bbkb.orchestrator.bandit.sparse.state import (
+    CHECKED_FROM,
+    NEGLIGIBLE_NOISE,
+    Belief,
+    SparseState,
+    has_plateau,
+    is_noisy,
+    no_arm_left,
+    sparse_belief,
+)
+from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick, sequential_refusal
 
 VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
 EXPLOITATION = "exploitation"  # the reason of a pick that repeats the best arm because exploration ends

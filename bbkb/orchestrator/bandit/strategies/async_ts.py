@@ -17,15 +17,14 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.checks import refusal
 from bbkb.orchestrator.bandit.options import MostPending
 from bbkb.orchestrator.bandit.scheduling import PendingOptions
 from bbkb.orchestrator.bandit.sparse.forecasts import without_new_arms
 from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
 from bbkb.orchestrator.bandit.sparse.verification import WIDTH, next_arm
-from bbkb.orchestrator.bandit.start.beginning import begin_state
-from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Record
+from bbkb.orchestrator.bandit.start.warm_start import begin_state
+from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Record, refusal
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

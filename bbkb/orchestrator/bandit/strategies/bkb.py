@@ -22,8 +22,7 @@ from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
 from bbkb.orchestrator.bandit.sparse.verification import next_pull
-from bbkb.orchestrator.bandit.start.beginning import begin_state
-from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse
+from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse, begin_state
 from bbkb.orchestrator.bandit.strategy import Decision, Observation
 
 Acquisition = Literal["ucb", "ei", "mpi"]

@@ -7,7 +7,6 @@ from functools import partial
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.checks import refusal
 from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior
 from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy
 from bbkb.orchestrator.bandit.options import Width
@@ -16,7 +15,7 @@ from bbkb.orchestrator.bandit.sparse.state import no_arm_left
 from bbkb.orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
 from bbkb.orchestrator.bandit.sparse.verification import next_arm
 from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, extend_failed_start, next_start
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
+from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait, refusal
 
 
 @dataclass(frozen=True)

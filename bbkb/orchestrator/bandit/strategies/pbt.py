@@ -21,14 +21,22 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.checks import refusal, require
-from bbkb.orchestrator.bandit.growing import Perturbation
-from bbkb.orchestrator.bandit.observations import check_arms
 from bbkb.orchestrator.bandit.options import Options
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve
-from bbkb.orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, TrialForecast, Wait
+from bbkb.orchestrator.bandit.strategies.uniform import ModelFree, ModelFreeState
+from bbkb.orchestrator.bandit.strategy import (
+    Choose,
+    Decision,
+    Observation,
+    Perturbation,
+    Pick,
+    TrialForecast,
+    Wait,
+    check_arms,
+    refusal,
+    require,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,13 @@ from scipy.integrate import quad
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.exact.strategy import log_improvement
 from bbkb.orchestrator.bandit.kernels import RBF
-from bbkb.orchestrator.bandit.papers.compressed import Compressed, EntropyTest
-from bbkb.orchestrator.bandit.papers.compressed_ei import CompressedEI
-from bbkb.orchestrator.bandit.papers.compressed_mpi import CompressedMPI
-from bbkb.orchestrator.bandit.papers.compressed_ucb import CompressedUCB
+from bbkb.orchestrator.bandit.papers.compressed import (
+    Compressed,
+    CompressedEI,
+    CompressedMPI,
+    CompressedUCB,
+    EntropyTest,
+)
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 

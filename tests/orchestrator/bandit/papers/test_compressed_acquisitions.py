@@ -11,10 +11,7 @@ from scipy.stats import norm
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
-from bbkb.orchestrator.bandit.papers.compressed import Compressed
-from bbkb.orchestrator.bandit.papers.compressed_ei import CompressedEI
-from bbkb.orchestrator.bandit.papers.compressed_mpi import CompressedMPI
-from bbkb.orchestrator.bandit.papers.compressed_ucb import CompressedUCB
+from bbkb.orchestrator.bandit.papers.compressed import Compressed, CompressedEI, CompressedMPI, CompressedUCB
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice

@@ -20,7 +20,6 @@ from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.kernels import RBF
-from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import SparseState, initial_state
@@ -35,7 +34,7 @@ from bbkb.orchestrator.bandit.sparse.strategy import (
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
-from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.strategy import Observation, arms_and_rewards, check_arms
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 

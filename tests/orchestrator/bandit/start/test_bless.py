@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Kernel
-from bbkb.orchestrator.bandit.start.bless import WeightedDictionary, bless, leverage_scores
+from bbkb.orchestrator.bandit.start.warm_start import WeightedDictionary, bless, leverage_scores
 from tests.orchestrator.bandit.conftest import Problem
 
 

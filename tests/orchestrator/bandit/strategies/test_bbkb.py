@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
-from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
 from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.sparse.state import Knowledge
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
