@@ -1,27 +1,44 @@
-"""Batches of BBKB: each pick against dense matrices, the rules that end a batch, the warm start."""
+"""Batches of BBKB: each pick against dense matrices, the rules that end a batch, the warm start.
+
+Arms that are appended to a state of BBKB.
+
+The user's prior over arms counts in the choice, less with each result, and not in the model.
+
+The guarantees of BBKB, measured: sizes of dictionaries, and regret beside the uniform policy.
+
+As long as the best reward is that of most arms, picks cover the space.
+"""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.scheduling import Schedule
 from bbkb.orchestrator.bandit.sparse.picking import Picking
-from bbkb.orchestrator.bandit.sparse.state import Knowledge
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS, Knowledge
+from bbkb.orchestrator.bandit.sparse.strategy import Resampling
+from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
-from bbkb.orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.strategy import Observation, Pick, Wait
 from tests.orchestrator.bandit.decisions import arms_of, choice
-from tests.orchestrator.bandit.strategies.bbkb_games import GRID, SMOOTH, batches, play
+from tests.orchestrator.bandit.eager import eager
+from tests.orchestrator.bandit.effective_dimension import effective_dimension
+from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
 
 
 def dense_upper_bounds(strategy: BBKB, state: Any, picks: list[int]) -> Iterator[tuple[Floats, Floats]]:
@@ -186,3 +203,218 @@ def test_bbkb_can_be_built_from_a_plain_mapping() -> None:
     assert adapter.validate_json(adapter.dump_json(expected)) == expected
     with pytest.raises(ValidationError, match="Input should be greater than 0"):
         adapter.validate_python({"regularization": -1})
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local"])
+@given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6))
+@settings(max_examples=10)
+def test_appended_arms_are_chosen_as_in_a_model_built_with_all_arms(termination: Termination, sizes: list[int]) -> None:
+    """The oracle at each round is a model made of all arms at once, with the same pulls and the
+    same dictionary."""
+    strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(10))
+    rng = np.random.default_rng(sum(sizes))
+    state = strategy.init(AWKWARD, np.random.default_rng(0))
+    for number, size in enumerate(sizes):
+        arms = arms_of(strategy.ask(state, (), 10))
+        rewards = value(state.arms[arms])
+        observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
+        before = strategy.tell(state, observations, np.random.default_rng(number))
+        old_arms, pulls = before.arms.copy(), before.pulls
+        state = before.extend(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
+        whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))
+        assert strategy.ask(state, (3, 3), 10) == strategy.ask(whole, (3, 3), 10)
+        assert state.posterior.moments(np.arange(len(state.arms)))[1].shape == (len(state.arms),)
+        assert (before.arms == old_arms).all()
+        assert before.pulls == pulls
+        again = replace(before, model=SparseModel(strategy.kernel, before.arms, strategy.regularization))
+        assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is unchanged
+
+
+def test_arms_that_are_appended_must_look_like_the_others() -> None:
+    state = SMOOTH.init(GRID, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="finite"):
+        state.extend(np.full((1, GRID.shape[1]), np.nan))
+    with pytest.raises(ValueError, match=r"2 features.*got 3"):
+        state.extend(np.zeros((1, 3)))
+
+
+SQUARE = np.random.default_rng(0).random((400, 2))
+EXPECTED = -0.5 * ((SQUARE - 0.8) ** 2).sum(axis=1) / 0.25**2
+CHOOSER = BBKB(**with_preset(BBKB, {"coverage": 0.0}))
+
+
+def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) -> tuple[Any, list[int]]:
+    """Return the state after this number of results, and the arms, chosen one at a time; the best
+    arm is at (.2, .2)."""
+    rewards = -((SQUARE - 0.2) ** 2).sum(axis=1)
+    arms, pulled = Arms.of(SQUARE, repeats=False, log_prior=log_prior), list[int]()
+    state = chooser.init(arms, np.random.default_rng(0))
+    for number in range(results):
+        decision = choice(chooser.ask(state, [], 1))
+        pulled.append(decision.picks[0].arm)
+        told = [Observation(pulled[-1], float(rewards[pulled[-1]]))]
+        state = chooser.tell(state, told, np.random.default_rng([1, number]))
+    return state, pulled
+
+
+def test_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
+    differing = 0
+    for results in (10, 12, 14, 20):
+        state, _ = search(CHOOSER, EXPECTED, results)
+        belief = CHOOSER.posterior(state)
+        bounds = belief.ucb + PRIOR_RESULTS / results * np.maximum(EXPECTED, LEAST_PRIOR)
+        bounds[state.blocked_arms()] = -np.inf
+        decision = choice(CHOOSER.ask(state, [], 1))
+        assert decision.picks[0].arm == np.argmax(bounds)
+        differing += int(np.argmax(np.where(np.isinf(bounds), -np.inf, belief.ucb)) != np.argmax(bounds))
+    assert differing
+
+
+def test_lazy_picks_equal_eager_ones_with_pending_pulls() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 20)
+    picked = []
+    for chooser in (CHOOSER, eager(CHOOSER)):
+        picked.append(arms_of(chooser.ask(state, [3, 5], 16)))
+    assert picked[0] == picked[1]
+
+
+def test_belief_about_rewards_equals_the_one_without_a_prior() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 12)
+    plain = replace(state, log_prior=None)
+    assert np.array_equal(CHOOSER.posterior(state).mean, CHOOSER.posterior(plain).mean)
+    assert CHOOSER.recommend(state) == CHOOSER.recommend(plain)
+
+
+def test_wrong_prior_is_overcome() -> None:
+    _, pulled = search(CHOOSER, EXPECTED, 60)
+    late = SQUARE[pulled[40:]]
+    assert np.median(np.abs(late - 0.2).max(axis=1)) < 0.3
+
+
+def test_new_arms_bring_their_prior() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 9)
+    after = CHOOSER.extend(state, np.array([[0.5, 0.5]]), [], np.array([-3.0]))
+    assert after.prior_bonus is not None
+    assert after.prior_bonus.shape == (401,)
+    assert after.prior_bonus[400] == pytest.approx(PRIOR_RESULTS / 9 * LEAST_PRIOR)
+
+
+def test_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
+    for results in (8, 9, 12, 20):
+        state, _ = search(CHOOSER, EXPECTED, results)
+        decision = choice(CHOOSER.ask(state, [], 1))
+        if decision.prospect is None:  # nothing is fitted yet
+            continue
+        bounds = np.delete(CHOOSER.posterior(state).ucb, state.blocked_arms())
+        largest = state.knowledge.prospect(float(bounds.max()))
+        assert decision.prospect.gain >= largest.gain - 1e-9
+        assert results > 9 or largest.gain > 0.0
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_dictionaries_stay_within_theorem_1(resampling: Resampling) -> None:
+    strategy = replace(SMOOTH, resampling=resampling)
+    for state, _ in list(play(strategy, GRID, 40))[1:]:
+        dimension = effective_dimension(strategy.kernel, GRID, state.pulls, strategy.regularization)
+        assert (
+            len(state.dictionary)
+            <= 9 * 2 * (1 + 1 / strategy.regularization) * strategy.oversampling_after(40) * dimension
+        )
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@pytest.mark.parametrize("width", ["practical", "theory"])
+def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling: Resampling, width: Schedule) -> None:
+    arms = np.random.default_rng(5).random((300, 2))
+    strategy = replace(
+        PAPER,
+        regularization=0.0025,
+        noise_variance=0.0025,
+        width=width,
+        resampling=resampling,
+        norm_bound=0.5,
+    )
+    pulled: list[int] = []
+    for _, decision in play(strategy, arms, 1000):
+        pulled += [pick.arm for pick in decision.picks]
+        if len(pulled) >= 1000:
+            break
+    true = value(arms)
+    regret = np.cumsum(true.max() - true[pulled[:1000]])
+    ratio = regret / (np.arange(1, 1001) * (true.max() - true.mean()))
+    assert ratio[-1] < 0.5 * ratio[99]
+    assert ratio[-1] < (0.1 if width == "practical" else 0.4)
+
+
+@pytest.mark.parametrize("name", ["abalone/abalone.csv", "bundled"])
+def test_bbkb_beats_uniform_on_real_tables(name: str) -> None:
+    arms, true = table(name)
+    strategy = replace(PAPER, kernel=RBF(12.5), delta=1e-3)
+    state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
+    regret, count, half = 0.0, 0, 0.0
+    while count < 500:
+        picked = arms_of(strategy.ask(state, (), 500 - count))
+        regret += float((true.max() - true[picked]).sum())
+        count += len(picked)
+        half = half or (regret / count if count >= 250 else 0.0)
+        rewards = true[picked] + 0.01 * noise.standard_normal(len(picked))
+        state = strategy.tell(
+            state, list(map(Observation, picked, rewards.tolist())), np.random.default_rng([0, count])
+        )
+    assert regret / 500 < 0.6 * (true.max() - true.mean())
+    assert regret / 500 < half
+
+
+ON_A_PLATEAU = BBKB(**with_preset(BBKB, {}))
+POINTS = np.random.default_rng(0).random((300, 3))
+NEAR = np.abs(POINTS - 0.5).max(axis=1)
+
+
+def picks(reward_of: Callable[[int], float], *, repeats: bool = False, **options: Any) -> list[Pick]:
+    """Return 40 picks, one at a time."""
+    state = ON_A_PLATEAU.init(Arms.of(POINTS, repeats=repeats, **options), np.random.default_rng(0))
+    picked: list[Pick] = []
+    for number in range(40):
+        picked += choice(ON_A_PLATEAU.ask(state, [], 1)).picks
+        told = [Observation(picked[-1].arm, reward_of(picked[-1].arm))]
+        state = ON_A_PLATEAU.tell(state, told, np.random.default_rng(number))
+    return picked
+
+
+@pytest.mark.parametrize("poor", [0.0, -1.0])
+def test_picks_cover_the_space_until_one_arm_is_better(poor: float) -> None:
+    """Some arms may even be worse than the plateau."""
+    hit = picks(lambda arm: 0.0)[20].arm
+
+    def reward(arm: int) -> float:
+        return 1.0 if arm == hit else poor if POINTS[arm, 0] < 0.2 else 0.0
+
+    picked = picks(reward)
+    at = [pick.arm for pick in picked].index(hit)
+    assert at >= 10
+    assert {pick.reason for pick in picked[10 : at + 1]} == {"spread"}
+    assert "spread" not in {pick.reason for pick in picked[at + 1 :]}
+
+
+def test_picks_on_a_plateau_are_not_at_the_edge() -> None:
+    edge = np.mean(NEAR > 0.45)  # of all arms
+    assert np.mean([NEAR[pick.arm] > 0.45 for pick in picks(lambda arm: 0.0)[10:]]) < edge + 0.15
+
+
+def test_no_pick_covers_the_space_if_rewards_are_noise_or_the_user_expects_good_arms() -> None:
+    rng = np.random.default_rng(1)
+    noisy = picks(lambda arm: float(rng.random() < 0.7), repeats=True)
+    assert "spread" not in {pick.reason for pick in noisy[24:]}
+    expected = picks(lambda arm: 0.0, log_prior=-((POINTS - 0.9) ** 2).sum(axis=1))
+    assert "spread" not in {pick.reason for pick in expected}
+
+
+def test_batch_on_a_plateau_has_the_picks_of_single_asks() -> None:
+    state = ON_A_PLATEAU.init(Arms.of(POINTS, repeats=False), np.random.default_rng(0))
+    state = ON_A_PLATEAU.tell(state, [Observation(arm, 0.0) for arm in range(12)], np.random.default_rng(1))
+    together = [pick.arm for pick in choice(ON_A_PLATEAU.ask(state, [50], 6)).picks]
+    pending = [50]
+    while len(pending) < 7:
+        pending += [pick.arm for pick in choice(ON_A_PLATEAU.ask(state, pending, 1)).picks]
+    assert together == pending[1:]
+    assert len(set(pending)) == 7
