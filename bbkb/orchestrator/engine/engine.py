@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bbkb.objectives.objective import Candidates
+from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.results import CurveUpdate, Observation
 from bbkb.orchestrator.bandit.strategy import (
@@ -34,6 +35,7 @@ from bbkb.orchestrator.bandit.strategy import (
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
+    CampaignCreated,
     CandidatesGrown,
     Computed,
     Event,
@@ -41,6 +43,7 @@ from bbkb.orchestrator.campaign.events import (
     ModelRefreshed,
     PickedTrial,
     Recommendation,
+    SessionOpened,
     TrialsContinued,
 )
 from bbkb.orchestrator.campaign.goals import CampaignGoals
@@ -149,10 +152,10 @@ class Engine:
         self.strategy = problem.strategy
         self.seed = problem.seed
         self.pool = problem.pool
-        self.is_deterministic = problem.is_deterministic
+        self.goals = problem.goals
+        self.is_deterministic = problem.is_deterministic  # the log may say otherwise
         self.state = state or CampaignState()
-        arms = self.pool.arms(self.strategy, self.is_deterministic).with_goals(problem.goals)
-        self.model: StrategyState = self.strategy.init(arms, self.rng(INIT))
+        self.model: StrategyState = self.strategy.init(self._arms(), self.rng(INIT))
         self._told: set[int] = set()  # trials whose results were not asked for
 
     def rng(self, *stream: int) -> np.random.Generator:
@@ -379,11 +382,28 @@ class Engine:
         model: StrategyState = self.strategy.extend(self.model, features, appended.retired, log_prior)
         return model, pool
 
+    def _arms(self) -> Arms:
+        return self.pool.arms(self.strategy, self.is_deterministic).with_goals(self.goals)
+
+    def _declare(self, event: CampaignCreated | SessionOpened, is_deterministic: bool) -> None:
+        """Follow `objective.deterministic` of the log. A resume may have changed it."""
+        if is_deterministic == self.is_deterministic:
+            return
+        self.is_deterministic = is_deterministic
+        if isinstance(event, CampaignCreated):
+            self.model = self.strategy.init(self._arms(), self.rng(INIT))
+            return
+        model: Any = self.model
+        if (layout := getattr(model, "layout", None)) is not None:
+            self.model = replace(model, layout=replace(layout, repeats=self._arms().repeats))
+
     def _move(self, event: Event, state: CampaignState, grown: tuple[StrategyState, Pool] | None) -> None:
         if grown is not None:
             self.model, self.pool = grown
         if isinstance(event, BatchChosen) and event.reason == TOLD:
             self._told.update(pick.trial for pick in event.picks)
+        if isinstance(event, CampaignCreated | SessionOpened):
+            self._declare(event, state.settings.objective.deterministic)
         self.state = state
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 # The log remains valid if these change; any other change would result in a different campaign.
-CHANGEABLE = ("budget", "workers", "runs", "run", "tags", "note")
+CHANGEABLE = ("budget", "workers", "runs", "run", "tags", "note", "objective.deterministic")
 # folders with the code of a function or command: each Ray job has its own copy of the uploaded one
 _PLACES = ("objective.options.search_paths", "objective.options.working_directory")
 
@@ -32,7 +32,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Ch
 def may_change(key: str) -> bool:
     """Return whether a resume may change this key: budget, resources and folders of code, but no
     decisions."""
-    return key.partition(".")[0] in CHANGEABLE or key in _PLACES
+    return key.partition(".")[0] in CHANGEABLE or key in (*CHANGEABLE, *_PLACES)
 
 
 def leaves(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

@@ -2,12 +2,18 @@
 rule repeats, continues stopped trials, or ends."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bbkb import Optimizer, Range, tune
+from bbkb.orchestrator.campaign.events import BatchChosen
+from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run, open_session
+from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.runs import open_run
 
 MODEL: Mapping[str, Any] = {"rule": "model", "last_step": 4}
@@ -63,6 +69,31 @@ def test_exhausted_deterministic_space_ends_the_campaign(strategy: str, rule: st
     assert result.best.parameters == {"b": 3}
     reason = fold(open_run(result.folder).events()).campaign.session.close_reason
     assert reason == "every arm was chosen once, and none may be evaluated twice"
+
+
+def test_resume_may_declare_the_objective_deterministic_and_a_replay_agrees(tmp_path: Path) -> None:
+    objective = {"name": "branin", "options": {"noise_std": 20.0}}
+    whole: dict[str, Any] = {
+        "name": "declared",
+        "objective": objective,
+        "candidates": {"size": 40},
+        "strategy": {"name": "uniform"},
+        "budget": {"evaluations": 30},
+        "workers": {"executor": "simulated", "count": 3},
+        "runs": str(tmp_path),
+    }
+    settings = from_mapping(whole)
+    run = create_run(settings, build(settings))
+    open_session(run, settings).run()
+    whole["objective"] = {**objective, "deterministic": True}
+    declared = from_mapping({**whole, "budget": {"evaluations": 100}})
+    open_session(run, declared).run()
+    events = run.events()
+    chosen = [pick.arm for event in events if isinstance(event, BatchChosen) for pick in event.picks]
+    assert set(chosen) == set(range(40))
+    assert len(set(chosen[30:])) == len(chosen[30:]) == 40 - len(set(chosen[:30]))
+    for problem in (build(settings).problem, build(declared).problem):
+        assert replay_until(problem, events, None, is_checked=True).differences == ()
 
 
 @pytest.mark.parametrize("checkpoints", [True, False])

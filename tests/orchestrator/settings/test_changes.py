@@ -41,7 +41,7 @@ def _hashable(change: Change) -> Change:
     return Change(change.key, str(change.old), str(change.new))
 
 
-@pytest.mark.parametrize("key", ["budget.evaluations", "budget", "workers.simulation.sigma"])
+@pytest.mark.parametrize("key", ["budget.evaluations", "budget", "workers.simulation.sigma", "objective.deterministic"])
 def test_budget_and_workers_may_change(key: str) -> None:
     assert may_change(key)
 
