@@ -115,16 +115,6 @@ def test_training_without_checkpoints_stops_only_if_worse_than_others() -> None:
     assert goes_on == [True, True, True, True, False, False]  # five trainings at a step are needed to compare
 
 
-def test_optimizer_saved_before_pauses_existed_continues_without_them() -> None:
-    optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
-    saved = optimizer.__getstate__()
-    del saved["checkpoints"]
-    (configuration,) = optimizer.ask()
-    assert not optimizer.report(configuration, 0.5, 4)
-    optimizer.__setstate__(saved)
-    assert optimizer.report(configuration, 0.5, 4)
-
-
 def test_permanently_ended_training_is_not_continued() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=9)
     configurations = [optimizer.ask()[0] for _ in range(2)]

@@ -174,7 +174,7 @@ def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:
 )
 def test_candidates_are_unchanged_if_growth_is_off_or_impossible(campaign: Make, sections: dict[str, Any]) -> None:
     settings = campaign(**{"forbid": [], **sections})
-    assert build(settings).problem.pool.space is None
+    assert not build(settings).problem.pool.grows
 
 
 def test_candidates_of_a_continuous_space_repeat_only_without_growth(campaign: Make) -> None:
