@@ -3,15 +3,17 @@ twenty failures with one cause are one line with a count.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.workers.messages import FailureKind
 
-# An arm whose attempts kill this many workers in a row is quarantined. Nodes are also lost for
-# other reasons, so a trial may lose more of them.
+# An arm whose attempts kill this many workers in a row is quarantined; after the first such arm, the next
+# ones need fewer deaths, because the objective is known to crash. Nodes are also lost for other reasons,
+# so a trial may lose more of them.
 WORKERS_AN_ARM_MAY_COST = 3
+WORKERS_A_FURTHER_ARM_MAY_COST = 2
 NODES_A_TRIAL_MAY_COST = 10
 CANCELLATIONS_OF_A_TRIAL = 10
 # Seconds that a trial waits after its second failed attempt. The pause doubles with each further
@@ -49,14 +51,21 @@ class AttemptFailures:
         return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
 
 
-def allows_retry(workers: Workers, kind: FailureKind, failures: AttemptFailures, workers_lost: int) -> bool:
+def costs_too_many_workers(workers_lost: int, quarantined: Sequence[int]) -> bool:
+    """Return whether an arm that has killed `workers_lost` workers in a row is quarantined, beside those that are."""
+    return workers_lost >= (WORKERS_A_FURTHER_ARM_MAY_COST if quarantined else WORKERS_AN_ARM_MAY_COST)
+
+
+def allows_retry(
+    workers: Workers, kind: FailureKind, failures: AttemptFailures, workers_lost: int, quarantined: Sequence[int] = ()
+) -> bool:
     """Return whether a trial is retried after a failure of this kind. Its failed attempts, and the
     workers that its arm has killed in a row, include this one."""
     match kind:
         case FailureKind.CANCELLED:
             return failures.of(kind) < CANCELLATIONS_OF_A_TRIAL
         case FailureKind.WORKER_LOST:
-            return workers_lost < WORKERS_AN_ARM_MAY_COST
+            return not costs_too_many_workers(workers_lost, quarantined)
         case FailureKind.NODE_LOST:
             return failures.of(kind) < NODES_A_TRIAL_MAY_COST
         case FailureKind.INVALID_VALUE:

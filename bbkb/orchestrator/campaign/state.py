@@ -474,4 +474,4 @@ def ends_trial(state: CampaignState, failed: TrialFailed) -> bool:
     counts = state.failures.of_trial(failed.trial).after(failed.failure)
     arm = state.running[failed.trial].trial.arm
     lost = state.failures.workers_lost.get(arm, 0) + (failed.failure is FailureKind.WORKER_LOST)
-    return not allows_retry(state.settings.workers, failed.failure, counts, lost)
+    return not allows_retry(state.settings.workers, failed.failure, counts, lost, state.failures.quarantined)

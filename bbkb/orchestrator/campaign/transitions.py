@@ -14,7 +14,7 @@ from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.clock import Clock, Durations
 from bbkb.orchestrator.campaign.draft import Queue, Section, without
 from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
-from bbkb.orchestrator.campaign.failures import LONGEST_PAUSE_SECONDS, WORKERS_AN_ARM_MAY_COST, with_failure
+from bbkb.orchestrator.campaign.failures import LONGEST_PAUSE_SECONDS, costs_too_many_workers, with_failure
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import (
     Batch,
@@ -253,8 +253,8 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
             if has_reported:
                 draft.trainings.rungs.remove([trial.id])
                 draft.trainings.curves = without(draft.trainings.curves, [trial.id])
-            is_dangerous = failures.workers_lost.get(arm, 0) >= WORKERS_AN_ARM_MAY_COST
-            if is_dangerous and arm not in failures.quarantined:
+            lost = failures.workers_lost.get(arm, 0)
+            if arm not in failures.quarantined and costs_too_many_workers(lost, failures.quarantined):
                 failures.quarantined = (*failures.quarantined, arm)
     draft.finished = draft.finished.with_last([FinishedTrial(trial.id, ended)])
 

@@ -77,6 +77,12 @@ def test_lost_worker_does_not_use_up_the_retries() -> None:
     assert not allows_retry(workers, FailureKind.ERROR, AttemptFailures({FailureKind.ERROR: 2}), workers_lost=0)
 
 
+def test_after_a_configuration_that_crashes_the_next_ones_get_two_attempts() -> None:
+    lost, kind = AttemptFailures({FailureKind.WORKER_LOST: 2}), FailureKind.WORKER_LOST
+    assert allows_retry(Workers(), kind, lost, workers_lost=2)
+    assert not allows_retry(Workers(), kind, lost, workers_lost=2, quarantined=(7,))
+
+
 def test_cancelled_attempt_does_not_use_up_the_retries() -> None:
     assert allows_retry(Workers(retries=0), FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
 
