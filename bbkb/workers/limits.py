@@ -86,18 +86,27 @@ def _prepare() -> None:
     if prctl is not None:  # after its start, so that the watcher is not among the children
         prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    def release_in_child() -> None:
-        # Ray's handler of SIGTERM, which a forked process inherits, raises an exception, and Python
-        # drops one that is raised while the fork is completed: `Pool.terminate` would wait for ever
+    def reset_in_child() -> None:  # Ray's handler raises an exception
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
 
-    os.register_at_fork(
-        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
-        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}),
-        after_in_child=release_in_child,
-    )
+    os.register_at_fork(after_in_child=reset_in_child)
+    deliver_to_forks()
+
+
+@lru_cache(maxsize=1)
+def deliver_to_forks() -> None:
+    """Deliver a SIGTERM to a forked process even if it arrives before the fork is completed. Python
+    drops it there, and `Pool.terminate` would wait for ever."""
+    masks = threading.local()
+
+    def block() -> None:
+        masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def restore() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
+
+    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=restore)
 
 
 def children() -> dict[int, str]:

@@ -2,6 +2,7 @@
 progress."""
 
 import logging
+import os
 import signal
 import threading
 import time
@@ -21,7 +22,7 @@ from bbkb.orchestrator.running.ray_start import connect_for
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.open import open_session
 from bbkb.orchestrator.store.runs import Run
-from bbkb.workers.limits import HostInterruptError, handling
+from bbkb.workers.limits import HostInterruptError, deliver_to_forks, handling
 
 if TYPE_CHECKING:  # it imports Ray
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
@@ -199,10 +200,16 @@ def _import_report() -> None:
 @contextmanager
 def _interrupts(stop: Callable[[bool], None], received: list[int] | None) -> Iterator[None]:
     """Make Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that. The
-    signals are appended to `received`."""
+    signals are appended to `received`. In processes that the objective forks, SIGTERM ends the process."""
     signals = [] if received is None else received
+    owner = os.getpid()
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
+        if os.getpid() != owner:
+            if number == signal.SIGTERM:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
         signals.append(number)
         stop(len(signals) > 1)
 
@@ -211,5 +218,6 @@ def _interrupts(stop: Callable[[bool], None], received: list[int] | None) -> Ite
         # them
         yield
         return
+    deliver_to_forks()
     with handling(signal.SIGINT, interrupt), handling(signal.SIGTERM, interrupt):
         yield

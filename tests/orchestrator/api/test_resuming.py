@@ -2,6 +2,7 @@
 rejected resumes."""
 
 import importlib
+import os
 import re
 import runpy
 import shutil
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -244,3 +246,19 @@ def test_trial_that_ends_the_process_fails_after_three_attempts(tmp_path: Path) 
     rows = load(tmp_path / "runs" / "one").rows()
     assert [row["attempts"] for row in rows if row["status"] == "failed"] == [3]
     assert sum(row["status"] == "succeeded" for row in rows) == 4
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_sigterm_ends_a_process_that_an_inline_objective_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def objective(x: float) -> float:
+        child = os.fork()
+        if child == 0:
+            time.sleep(10)
+            os._exit(1)
+        os.kill(child, signal.SIGTERM)
+        return os.waitpid(child, 0)[1]
+
+    result = tune(objective, SPACE, evaluations=3, direction="minimize", executor="inline", progress=False)
+    assert [trial.value for trial in result.trials] == [signal.SIGTERM] * 3
