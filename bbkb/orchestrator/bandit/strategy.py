@@ -121,8 +121,8 @@ class Pick:
             result shows where better arms are, `"coverage"` for an arm of a level that lacks
             evaluations, `"verification"` for one of the best arms, which is repeated because values
             are noisy, `"exploitation"` for the best arm, because a new one is hardly expected to be
-            better, `"exhausted"` for a repeated arm after all arms were chosen; empty if the
-            strategy prefers the arm to all others.
+            better or the best value has not risen for long, `"exhausted"` for a repeated arm after
+            all arms were chosen; empty if the strategy prefers the arm to all others.
         starts_from: the stopped trial from whose checkpoint a new trial starts; None if it starts
             at its first step.
     """

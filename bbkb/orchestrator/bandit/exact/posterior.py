@@ -1,4 +1,5 @@
-"""The dense exact Gaussian process, O(p³): the test oracle of the sparse posterior.
+"""The dense exact Gaussian process, O(p³): the posterior of GP-ThreDS, and the test oracle
+of the sparse posterior.
 
 The exact Gaussian process, updated for each pull at a cost of O(p² + pA) instead of O(p³ + p²A).
 

@@ -8,7 +8,7 @@ value and stopping condition").
 
 With the largest posterior mean f* and the margin ε, both rank arms by how far f may exceed f* + ε.
 Both use the Bayesian scale, on which the prior variance is k(x, x) and the noise variance is λ. The
-standard deviation is √λ σ, with the σ² of the 1/λ scale. Each has a file in `strategies`.
+standard deviation is √λ σ, with the σ² of the 1/λ scale. Both are in `strategies.gp_ucb`.
 """
 
 import math

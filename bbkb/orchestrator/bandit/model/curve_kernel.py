@@ -4,9 +4,9 @@ A trial i of configuration x has this score at step t:
 
     y_i(t) = m + g(x, t) + r_i(t) + ε
 
-    cov(g(x, t), g(x', t'))  = (s_g + s_h k_t(t, t')) k_x(x, x') + s_m k_t(t, t')
-    `CurveKernel` cov(r_i(t), r_i(t'))     = s_r (½ + ½ k_q(t, t')), independent between trials
-    `OwnCovariance` var ε                    = v
+    cov(g(x, t), g(x', t'))  = (s_g + s_h k_t(t, t')) k_x(x, x') + s_m k_t(t, t')     `CurveKernel`
+    cov(r_i(t), r_i(t'))     = s_r (½ + ½ k_q(t, t')), independent between trials     `own_covariance`
+    var ε                    = v
 
 s_g: the variance of the part of a configuration's quality that is constant over steps. s_h: the
 variance of the shape of its curve. s_m: the variance of the curve that all trials share. s_r: the

@@ -35,14 +35,10 @@ _LARGEST = 0.99  # the largest correlation, whose z must be finite
 _LARGEST_RATIO = 4.0  # the largest u
 
 
-def reliability(curves: Curves) -> list[list[float]]:
-    """Return pairs [step, correlation with the final value] for …, ¼, ½ and 1 of the last step."""
-    return reliability_and_cautious(curves)[0]
-
-
 def reliability_and_cautious(curves: Curves) -> tuple[list[list[float]], list[list[float]]]:
-    """Return the `reliability`, and a cautious one: one standard error of z is subtracted from each
-    link, which is 1/√n for the weight of n trials."""
+    """Return pairs [step, correlation with the final value] for …, ¼, ½ and 1 of the last step, and
+    cautious ones: one standard error of z is subtracted from each link, which is 1/√n for the weight of
+    n trials."""
     steps, links = _links(curves)
     return _correlations(steps, links, 0.0), _correlations(steps, links, 1.0)
 

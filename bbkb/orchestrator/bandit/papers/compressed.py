@@ -12,8 +12,7 @@ are σ²_D/σ².
 
 An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional
 entropy H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also
-precede the evaluation, and the evaluation be avoided. This module contains the common part of the
-acquisitions, which have separate modules.
+precede the evaluation, and the evaluation be avoided.
 
 With a calibrated model, σ² is the fitted noise variance of a score, and the prior variance of a
 score is 1. Scores, kernel and noise are derived from *all* results, as for every other strategy,
@@ -22,11 +21,8 @@ pulls, weighted by the number of its stored pulls. A refit that changes the kern
 not change the stored pairs; the posterior given them is recomputed. Later pairs are tested with the
 new variances.
 
-Compressed GP-UCB, "CUB" (see `compressed`: the long version, Algorithm 1 with eq. 2.5).
-
-Compressed EI, "CEI" (see `compressed`: the long version, Algorithm 1 with eq. 2.6).
-
-Compressed "most probable improvement" (see `compressed`: the long version, Section 4).
+The acquisitions are those of the long version: compressed GP-UCB, "CUB" (Algorithm 1 with eq. 2.5),
+compressed EI, "CEI" (with eq. 2.6), and compressed "most probable improvement" (Section 4).
 """
 
 import math

@@ -38,7 +38,7 @@ from bbkb.orchestrator.bandit.strategy import Observation, arms_and_rewards
 
 @dataclass(frozen=True)
 class RkhsOptions(Options):
-    """Kernel, λ and the constants of `confidence.rkhs_width`. The defaults are those of the
+    """Kernel, λ and the constants of `scheduling.rkhs_width`. The defaults are those of the
     experiment of Salgia, Vakili, Zhao 2021 on Branin; their text prints R = 0.01, and their code has
     the deviation of the noise, 0.1."""
 

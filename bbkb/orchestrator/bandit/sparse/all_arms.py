@@ -15,7 +15,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, Recent, read_only
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.bandit.sparse.argmax_queue import TakenArms, largest, take
+from bbkb.orchestrator.bandit.sparse.argmax_queue import largest
 from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing
 
 # arms in one matrix product, so that the data for a typical dictionary fit into the cache
@@ -182,24 +182,16 @@ class AllArms:
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         return np.maximum(self.diagonal[arms] - explained, 0.0) / fit.regularization, whitened
 
-    def top(self, request: BoundRequest) -> float:
-        """Return the largest bound of the first line."""
-        return float(self._scores(request).max(initial=-np.inf))
-
-    def take(self, request: BoundRequest, below: float, best: float, least: int) -> TakenArms:
-        """Return `argmax_queue.take` for the bounds of the first line that are below `below`."""
-        return take(self._scores(request), below, best, least)
-
     def arms_reaching(
         self, request: BoundRequest, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """Return the arms (n,), ascending, and the bounds (n,) of those whose bound on the scalarized score
         is at least `best`. If `best` is −∞, return the `most` arms with the largest bounds."""
-        bounds = self._scores(request, scalarizing)
+        bounds = self.bounds_on(request, scalarizing)
         reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
         return reaching, bounds[reaching]
 
-    def _scores(self, request: BoundRequest, scalarizing: Scalarizing | None = None) -> Floats:
+    def bounds_on(self, request: BoundRequest, scalarizing: Scalarizing | None = None) -> Floats:
         """Return the bounds on the scalarized score (n,), or those of the first line if None."""
 
         def make() -> Floats:

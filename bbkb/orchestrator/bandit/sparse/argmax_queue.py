@@ -115,49 +115,32 @@ def most_arms(numbers: int) -> int:
     return MOST_NUMBERS // numbers
 
 
-@dataclass(frozen=True)
-class TakenArms:
-    """Arms that were taken because of their bounds."""
-
-    arms: Indices  # (n,), the arms' positions
-    bounds: Floats  # (n,), all at least `threshold`
-    top: float  # the largest bound of the remaining arms, which is below `threshold`
-    threshold: float  # the smallest of the taken bounds
-
-
-def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
-    """Take arms with `bounds` (A,) less than `below`: those with bounds of at least `best` and some
-    more, or about `least` arms if `best` is −∞.
-
-    More arms are taken because scores decrease, so that the next ones will be needed soon. An arm
-    with the bound −∞ is never taken. To continue, pass the threshold as `below`.
-    """
-    untaken = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
-    top = float(untaken.max(initial=-np.inf))
-    threshold = best - MARGIN * (top - best) if best > -np.inf else _quantile(untaken, least)
-    threshold = max(threshold, _LOWEST)
-    arms = np.flatnonzero(untaken >= threshold)
-    return TakenArms(arms, bounds[arms], float(untaken.max(initial=-np.inf, where=untaken < threshold)), threshold)
-
-
 class RemainingInArray:
     """The arms that were not taken yet, with their `bounds` (A,)."""
 
     def __init__(self, bounds: Floats) -> None:
         self._bounds = bounds
-        self._below = np.inf
+        self._below = np.inf  # bounds from this value on were taken
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats]:
-        """See `take`. Returns arms (n,) and bounds (n,)."""
-        taken = take(self._bounds, self._below, best, least)
-        self._below = taken.threshold
-        self.top = taken.top
-        return taken.arms, taken.bounds
+        """Take arms with bounds of at least `best` and some more, or about `least` arms if `best` is −∞.
+        Return the arms (n,) and their bounds (n,).
+
+        More arms are taken because scores decrease, so that the next ones will be needed soon. An arm
+        with the bound −∞ is never taken.
+        """
+        bounds = self._bounds
+        untaken = bounds if self._below == np.inf else np.where(bounds < self._below, bounds, -np.inf)
+        threshold = best - MARGIN * (self.top - best) if best > -np.inf else _quantile(untaken, least)
+        self._below = max(threshold, _LOWEST)
+        arms = np.flatnonzero(untaken >= self._below)
+        self.top = float(untaken.max(initial=-np.inf, where=untaken < self._below))
+        return arms, bounds[arms]
 
 
 class RemainingArms(Protocol):
-    """The arms that were not taken yet, in one array (`RemainingInArray`) or in several blocks."""
+    """The arms that were not taken yet: `RemainingInArray`, or `UpperBounds` of an earlier posterior."""
 
     @property
     def top(self) -> float:

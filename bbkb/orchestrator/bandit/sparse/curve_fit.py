@@ -9,8 +9,9 @@ O(N m²) for N values and m atoms.
 The final value of a trial follows from g and the trial effect. With the scores y_i of its values
 and c = cov(r_i(1), r_i(T_i)),
 
-    E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i)) var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,
-    w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
+    E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i))
+    var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,     w = (1, −c R_i⁻¹),
+                  G the posterior covariance of g at 1 and T_i
 """
 
 from collections.abc import Iterator, Sequence

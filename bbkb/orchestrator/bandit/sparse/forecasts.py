@@ -10,7 +10,7 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
 from bbkb.orchestrator.bandit.sparse.state import Knowledge, SparseState
-from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick, TrialForecast, Wait
+from bbkb.orchestrator.bandit.strategy import ALL_CHOSEN, Choose, Decision, Pick, TrialForecast, Wait
 
 FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations
 # the variance of a final score due to the unseen part of all curves, per unit of t
@@ -160,5 +160,5 @@ def _continued(state: SparseState, pending: Sequence[int], limit: int, deviation
     if picks:
         return Choose(tuple(picks[:limit]), "limit" if len(picks) >= limit else "no further candidate is left")
     if not state.repeats:
-        return Wait("every arm was chosen once, and none may be evaluated twice")
+        return Wait(ALL_CHOSEN)
     return Wait("every candidate that is left is being trained")

@@ -105,7 +105,7 @@ class GoalQueue:
         self._blocked = blocked
         self._number = number
         fit = state.posterior.fit
-        # the constant means, which the blocks' means exclude
+        # the constant means, which the posterior's means exclude
         offsets = fit.offsets
         floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors

@@ -13,7 +13,7 @@ never increases.
 
 The exact posterior variances, given pulls without rewards: every pull is an inducing point.
 
-`batch` adds a pull only through the embedding, as in BBKB's Algorithm 1. Far from the dictionary,
+`BatchPosterior` adds a pull only through the embedding, as in BBKB's Algorithm 1. Far from the dictionary,
 the variance would then not decrease, and the same arm would be chosen for every worker until its
 reward arrives. Here, a pull of x_s conditions the Gaussian process of the sparse posterior, whose
 covariance is k̃ of `posterior`: with
@@ -338,8 +338,8 @@ class Picking:
     def begin(state: SparseState, width: float, blocked: Indices, is_conditioned: bool = False) -> "Picking":
         """Return a workspace at `state` without picks. `blocked`: arms that may not be picked.
 
-        `is_conditioned`: whether pulls without rewards reduce variances as in `conditioning`,
-        instead of as in `batch`.
+        `is_conditioned`: whether pulls without rewards reduce variances as in
+        `ConditionedPosterior`, instead of as in `BatchPosterior`.
         """
         scored_bounds = bounds_of(state.goals, width)
         bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, scored_bounds, blocked)

@@ -3,9 +3,8 @@
 The paper's notation is z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3).
 This module uses coordinates in which V is the identity. With Σ n_p z zᵀ = U diag(b) Uᵀ,
 
-    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b
-    is `spectrum` (r,)
-
+    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`
+                                               T is `transform` (r, r), b is `spectrum` (r,)
     z(x)ᵀ V⁻¹ z(x') = y(x)ᵀ y(x')                              `embedded covariance`
     μ̃(x)           = y(x)ᵀ Σ_p s_p y(x_p)
     k̃(x, x')       = (k(x, x') − y(x)ᵀ diag(b) y(x')) / λ

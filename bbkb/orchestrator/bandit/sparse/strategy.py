@@ -21,7 +21,6 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from bbkb.orchestrator.bandit.curves import Curves
 from bbkb.orchestrator.bandit.model.model import Model, ModelOptions
-from bbkb.orchestrator.bandit.model.outputs import Scale, mean_rewards
 from bbkb.orchestrator.bandit.model.reliability import reliability_and_cautious
 from bbkb.orchestrator.bandit.options import Options, Oversampling
 from bbkb.orchestrator.bandit.pulls import Pulls
@@ -208,7 +207,7 @@ def calibrate(
     if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
         predicted = sparse_belief(before) if belief is None else belief
         curves = before.curve_evidence
-        scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
+        scale = before.knowledge.scale if curves is None else curves.scale
         final = (
             observations
             if curves is None and before.goals.is_single

@@ -47,6 +47,7 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import is_pair
 from bbkb.orchestrator.bandit.kernels import Kernel
 from bbkb.orchestrator.bandit.sparse.all_arms import AllArms, BoundLine, BoundRequest, Fit
+from bbkb.orchestrator.bandit.sparse.argmax_queue import RemainingInArray
 from bbkb.orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
 RATIO = 2.0  # ρ
@@ -259,16 +260,16 @@ class UpperBounds:
         self._all_arms = all_arms
         self._fit = fit
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
-        self._request = BoundRequest(self._lines, blocked)
-        self._below = np.inf  # bounds from this value on were taken
-        self.top = all_arms.top(self._request)  # the largest bound
+        self._remaining = RemainingInArray(all_arms.bounds_on(BoundRequest(self._lines, blocked)))
+
+    @property
+    def top(self) -> float:
+        """The largest bound."""
+        return self._remaining.top
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats]:
-        """See `argmax_queue.RemainingArms.take`."""
-        taken = self._all_arms.take(self._request, self._below, best, least)
-        self._below = taken.threshold
-        self.top = taken.top
-        return taken.arms, taken.bounds
+        """See `argmax_queue.RemainingInArray.take`."""
+        return self._remaining.take(best, least)
 
     def tighten(self, arms: Indices) -> Floats:
         """Return bounds (L, n) on each output of `arms` (n,) with the fit's means, from one product

@@ -12,7 +12,7 @@ of the arm's n pulls, and the noise ν of a single value, the estimate is
 The fitted noise v is the variance of noise and individual effects; repeats show ν. τ² is v − ν, and
 at least ν/4.
 
-Two rules end the exploration, so that it is o(T) (docs/guarantees.md). Their picks repeat the arm
+Two rules end the exploration, so that it is O(log T) (docs/guarantees.md). Their picks repeat the arm
 with the largest m, the *best* one (`EXPLOITATION`):
 
 * `Peak.explorations`: with k picks since the best mean reward rose, exploring picks become rare.
@@ -83,10 +83,10 @@ class Estimates:
     own: float
 
     @staticmethod
-    def of(state: SparseState, belief: Belief | None = None, arms: Indices | None = None) -> "Estimates":
+    def of(state: SparseState, belief: Belief | None = None) -> "Estimates":
         """Return the estimates at `state`. `belief`: the model's belief; None for that of the
-        sparse posterior. `arms`: the arms to estimate, ascending, each with a finished pull."""
-        arms = state.pulls.finished_arms if arms is None else arms
+        sparse posterior."""
+        arms = state.pulls.finished_arms
         counts = state.pulls.counts[arms]
         model_means, _ = (sparse_belief(state) if belief is None else belief)(arms)
         own_scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts)
@@ -367,7 +367,7 @@ def next_pull(
     `limit` is below 1.
     """
     refused: Decision | None = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
-    if isinstance(state, SparseState) and len(state.curve_state.paused) and not pending:
+    if len(state.curve_state.paused) and not pending:
         refused = without_new_arms(state, pending, limit, WIDTH)
     if refused is not None:
         return refused

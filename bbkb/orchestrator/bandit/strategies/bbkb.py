@@ -107,11 +107,11 @@ class Workspace:
     picking: Picking
     drift: Drift
     shares: Shares
-    is_exploring: bool  # whether only verification repeats arms
+    is_exploring: bool  # whether only verification and exploitation repeat arms
     verifies: bool  # whether verification repeats arms
     reason: str  # the reason of the picks with the largest bound
     pulls: list[int] = field(default_factory=list)  # those pending or picked, in this order
-    left: int = 0  # the number of arms not chosen yet if only verification repeats arms
+    left: int = 0  # the number of arms not chosen yet if `is_exploring`
     queue: ArgmaxQueue = field(init=False)
     paused: PausedTrials | None = None  # the stopped trials that compete with new ones
     # the arms that cover the space on a plateau, else none; None until the first pick
@@ -176,7 +176,7 @@ class Workspace:
     def prospect(self) -> Prospect:
         """Return the gain and the noise to expect from further evaluations.
 
-        Arms that only verification may repeat are included, as if the strategy decided about
+        Arms that only verification and exploitation may repeat are included, as if the strategy decided about
         repeats. A level that lacks evaluations does not contribute to the gain.
         """
         state = self.state
@@ -352,7 +352,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return at most `limit` picks, by the first picker with an arm (`choosing.PICKERS`)."""
+        """Return at most `limit` picks, by the first picker with an arm (`PICKERS`)."""
         continued = without_new_arms(state, pending, limit, WIDTH if isinstance(self.width, str) else self.width)
         if continued is not None:
             return continued

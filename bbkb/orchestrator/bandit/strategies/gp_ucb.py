@@ -1,9 +1,9 @@
 """GP-UCB: the exact Gaussian process, one pull at a time (Srinivas et al. 2010; Chowdhury and
 Gopalan 2017).
 
-Expected improvement over the best belief, with the exact posterior (see `improvement`).
+Expected improvement over the best belief, with the exact posterior (see `exact.strategy.Improvement`).
 
-Probability of improvement over the best belief, with the exact posterior (see `improvement`).
+Probability of improvement over the best belief, with the exact posterior (see `exact.strategy.Improvement`).
 """
 
 import math

@@ -20,7 +20,6 @@ from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, is_outlier, m
 from bbkb.orchestrator.bandit.model.reliability import (
     TYPICAL_LINK,
     TYPICAL_TRIALS,
-    reliability,
     reliability_and_cautious,
 )
 from bbkb.orchestrator.bandit.pulls import Pulls
@@ -205,7 +204,7 @@ def test_reliability_of_noise_falls_below_that_of_a_pause() -> None:
 def test_reliability_of_few_trials_is_that_of_typical_links() -> None:
     curves = seen(np.random.default_rng(2).standard_normal((3, len(STEPS))), 1.0)
     typical = [TYPICAL_LINK**links for links in range(len(STEPS) - 1, -1, -1)]
-    assert [correlation for _, correlation in reliability(curves)] == pytest.approx(typical, abs=1e-3)
+    assert [correlation for _, correlation in reliability_and_cautious(curves)[0]] == pytest.approx(typical, abs=1e-3)
 
 
 def test_cautious_reliability_is_that_of_links_one_standard_error_smaller() -> None:
@@ -221,6 +220,6 @@ def test_cautious_reliability_is_that_of_links_one_standard_error_smaller() -> N
 
 def test_reliability_is_known_for_equal_values_and_ends_before_the_last_step() -> None:
     curves = [TrialCurve(trial, trial, (4, 7), (0.5, 0.5), is_finished=True) for trial in range(9)]
-    found = reliability(Curves().updated(curves, 51))
+    found, _ = reliability_and_cautious(Curves().updated(curves, 51))
     assert [step for step, _ in found] == list(STEPS)
     assert all(0.0 <= one <= other <= 1.0 for (_, one), (_, other) in itertools.pairwise(found))

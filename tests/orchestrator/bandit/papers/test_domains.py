@@ -1,7 +1,4 @@
-"""`papers.boxes`: the binary tree of boxes over the candidates.
-
-`papers.shrinking`: the state of GP-ThreDS.
-"""
+"""`papers.domains`: the binary tree of boxes over the candidates, and the state of GP-ThreDS."""
 
 from dataclasses import replace
 

@@ -172,7 +172,7 @@ def test_moments_equal_those_of_the_sweep_up_to_rounding(kernel: AnyKernel, regu
     pulls = Pulls.none(300).add(pulled, np.sin(arms[pulled, 0]))
     fitted = SparseModel(kernel, arms, regularization).fit(pulls, pulls.arms)
     mean, variance, _ = fitted.moments(np.arange(300))
-    # the error that `screening` allows for
+    # the error that `upper_bounds.Rounding` allows for
     np.testing.assert_allclose(mean, fitted.mean, atol=1e-6)
     assert (np.abs(variance - fitted.variance) <= 1e-8 * fitted.model.diagonal / regularization).all()
 
@@ -251,7 +251,7 @@ def test_models_are_equal_by_value_and_moments_are_read_only(make_problem: Calla
 def test_mean_of_white_noise_on_near_duplicates_is_exact_within_the_stated_range(
     seed: int, exponent: float, gap: float
 ) -> None:
-    """`nystrom.pivoted_cholesky` states it: relative to the rewards, 10 m · eps · κ² · max(counts)
+    """The docstring of `posterior` states it: relative to the rewards, 10 m · eps · κ² · max(counts)
     / λ."""
     rng, lam = np.random.default_rng(seed), 10.0**exponent
     base = rng.random((20, 2))

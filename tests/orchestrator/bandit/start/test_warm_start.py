@@ -1,6 +1,6 @@
 """`start.warm_start`: the arms that are pulled before the first batch, or existing data.
 
-`start.bless`: leverage score sampling (Rudi et al. 2018, Algorithm 1).
+`start.warm_start.bless`: leverage score sampling (Rudi et al. 2018, Algorithm 1).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Lazy and screened evaluation picks the eager one's arms, in any division of them into blocks."""
+"""Lazy and screened evaluation picks the eager one's arms."""
 
 from dataclasses import replace
 from functools import cache
@@ -47,9 +47,9 @@ class Work:
         self.is_kept, self.sweeps, self.evaluated = is_kept, 0, 0
         refer, enter = AllArms._refer, BatchPosterior.enter
 
-        def count_and_refer(block: Any, *arguments: Any) -> Any:
+        def count_and_refer(arms: AllArms, *arguments: Any) -> Any:
             self.sweeps += 1
-            return refer(block, *arguments)
+            return refer(arms, *arguments)
 
         def count_and_enter(posterior: Any, arms: Indices) -> None:
             self.evaluated += len(arms)

@@ -92,7 +92,7 @@ def test_settings_of_the_default_strategy_import_no_other_strategy() -> None:
 import sys
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 dump_strategy(build_strategy("bbkb"))
-print([name for name in sys.modules if name.endswith((".papers", ".problems", ".interop"))])
+print([name for name in sys.modules if name.endswith((".papers", ".problems", ".adapters"))])
 """
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed == "[]\n"
