@@ -2,6 +2,7 @@
 (docs/extensions/options.py)."""
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated, Literal
@@ -37,6 +38,14 @@ def test_row_has_type_and_default_of_the_field(extension: ModuleType) -> None:
     rows = {row.name: row for row in extension.parameters(STRATEGIES["bbkb"])}
     assert (rows["delta"].annotation, rows["delta"].value) == ("float", "0.01")
     assert rows["resampling"].value == "'arms'"
+
+
+def test_page_of_a_class_has_the_rows(extension: ModuleType) -> None:
+    griffe = sys.modules["griffe"]
+    loaded = griffe.load("bbkb", extensions=griffe.Extensions(extension.OptionsFromAnnotations()))
+    strategy = loaded["orchestrator.bandit.strategies.gp_ucb.GPUCB"]
+    tables = [section.value for section in strategy.docstring.parsed if section.kind.value == "parameters"]
+    assert {row.name for table in tables for row in table} == set(documentation_of(STRATEGIES["gp_ucb"]))
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,6 @@ def accuracy(
     pixels, labels = load_digits(return_X_y=True)
     folds = StratifiedKFold(3, shuffle=True, random_state=seed % 2**32)
     scores = cross_val_score(SVC(C=regularization, gamma=gamma, kernel=kernel), pixels, labels, cv=folds)
-    for step, score in enumerate(scores):
+    for step, score in enumerate(scores, 1):
         report(float(score), step)
     return {"value": float(scores.mean()), "worst_fold": float(scores.min())}

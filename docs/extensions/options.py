@@ -22,7 +22,7 @@ class OptionsFromAnnotations(griffe.Extension):
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         """Replace the parameters in the docstring of `cls` by its documented fields, if it has
         any."""
-        if not cls.path.startswith(("orchestrator.", "objectives.")) or not _has_fields(cls):
+        if not cls.path.startswith("bbkb.") or not _has_fields(cls):
             return
         try:
             options = parameters(griffe.dynamic_import(cls.path))
