@@ -125,8 +125,8 @@ class Campaign:
         Ctrl-C stops the campaign cleanly, and then raises KeyboardInterrupt; a second one stops it
         immediately. `resume` continues the campaign.
 
-        `resume` keeps finished trials. Only budget and workers may differ from the
-        recorded settings. With `resume=True`, the argument `run` names the run. If the run has
+        `resume` keeps finished trials. Only budget, workers, runs, run, tags, note and objective.deterministic
+        may differ from the recorded settings. With `resume=True`, the argument `run` names the run. If the run has
         already finished, its result is returned immediately.
         """
         if on_result is not None and not callable(on_result):
@@ -174,7 +174,7 @@ class Campaign:
         """Create the run and its first events. Return the run, its settings and the built parts."""
         settings = read_sources(self.settings)
         parts = build_new(settings, self._function)
-        check_room(settings, parts.resources, address, or_here=not is_connected())
+        check_room(settings, parts.largest, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)
         known = existing(settings, parts.problem)
@@ -184,7 +184,7 @@ class Campaign:
 
     def __repr__(self) -> str:
         settings = self.settings
-        goals = ", ".join(f"{goal.metric} {goal.direction}d" for goal in settings.objectives)
+        goals = ", ".join(map(str, settings.objectives))
         goals = goals or f"{settings.objective.direction}d"
         budget = plural(settings.budget.evaluations, "evaluation")
         workers = plural(settings.workers.count, "worker")

@@ -39,9 +39,9 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
         ValueError: if the choice is not allowed.
     """
     made: str | type[Any] | AnyStrategy = choice() if isinstance(choice, Calibrated) else choice
-    cls: type[Any] = _strategy_class(made) if isinstance(made, str | type) else type(made)
     if not isinstance(made, str | type):
         return _without_pauses(_check_object(made))
+    cls = _strategy_class(made)
     strategy: AnyStrategy = _without_pauses(cls(**with_preset(cls, {})))
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):
         return with_known_results(strategy)

@@ -132,9 +132,7 @@ class Search:
         """Return at most `limit` arms, which become pending; none if the strategy waits for
         results. `skip`: the number of arms to choose first and leave out, because other processes
         evaluate them."""
-        slots = len(self.state.running) + skip + limit
-        if slots != self.state.session.slots:
-            self.take(PlacesChanged(time=0.0, slots=slots))
+        self._free_slots(skip + limit)
         while True:
             match decide(self.state, now=0.0):
                 case Dispatch(trials):
@@ -176,9 +174,7 @@ class Search:
         fresh = [row for row, features in enumerate(drawn.features) if features.tobytes() not in known]
         if fresh:
             self._record(Appended({name: tuple(column[fresh].tolist()) for name, column in columns.items()}, ()))
-        slots = len(self.state.running) + limit
-        if slots != self.state.session.slots:
-            self.take(PlacesChanged(time=0.0, slots=slots))
+        self._free_slots(limit)
         while isinstance(command := decide(self.state, now=0.0), Begin | Tell | Grow):
             self._compute(command)
         matching = np.ones(len(self.candidates), np.bool_)
@@ -190,6 +186,12 @@ class Search:
         trials = [trial for trial in self.state.backlog if trial.id >= first]
         self._dispatch([trial.id for trial in trials])
         return [trial.arm for trial in trials]
+
+    def _free_slots(self, free: int) -> None:
+        """Set the number of slots such that `free` of them are free."""
+        slots = len(self.state.running) + free
+        if slots != self.state.session.slots:
+            self.take(PlacesChanged(time=0.0, slots=slots))
 
     def enqueue(self, arms: Sequence[int]) -> None:
         """Make the next calls of `ask` return `arms` first."""

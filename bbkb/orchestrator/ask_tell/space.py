@@ -15,7 +15,7 @@ from bbkb.objectives.keywords import checks_arguments
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Parameter, Scalar
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
-from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
+from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
     StrategyChoice,
@@ -35,12 +35,12 @@ from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, Grows, LearnsCurves, never_waits
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, never_waits
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping, ObjectiveSettings, Settings, plain
 from bbkb.orchestrator.campaign.training_rules import first_steps_without_budget
 from bbkb.orchestrator.campaign.trial_result import Trials
-from bbkb.orchestrator.engine.pool import Pool
+from bbkb.orchestrator.engine.pool import Pool, grows_in
 from bbkb.orchestrator.settings.loading import checked_goals
 from bbkb.orchestrator.settings.options import adapter
 from bbkb.orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
@@ -56,8 +56,7 @@ _SAVED = ("seed", "objective", "objectives", "constraints", "space", "forbid", "
 def build_search(settings: Settings, strategy: AnyStrategy) -> Search:
     """Return the search before any event."""
     space = SearchSpace(settings.space, settings.forbid)
-    grows = isinstance(strategy, Grows) and strategy.grows
-    grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
+    grows = grows_in(strategy, space)
     points = GROWING_SIZE if grows else DEFAULT_SIZE
     candidates = make_candidates(
         space,

@@ -70,7 +70,7 @@ def run_new(
         else:
             say_here = functools.partial(say, console)
             options = replace(options, ray=options.ray or join(settings, options.address, say_here))
-        check_room(settings, parts.resources, options.address, or_here=True)
+        check_room(settings, parts.largest, options.address, or_here=True)
     if is_dry:
         say_plan(console, settings, parts, existing_results, options.address)
         return

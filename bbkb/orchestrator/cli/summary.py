@@ -29,12 +29,13 @@ def summarize(
     """
     if console.quiet and outcome == "failed":
         say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")
-    steps = [Fact("next", f"{text} {command}") for text, command in advice(history.status(), str(run_.folder))]
+    status = history.status()
+    steps = [Fact("next", f"{text} {command}") for text, command in advice(status, str(run_.folder))]
     waited = [] if waited_seconds is None else [Fact("command", duration(waited_seconds), "start and end included")]
     hint = _inline_hint(history, waited_seconds)
     listed = [
         Fact("outcome", f"{outcome}: {reason}"),
-        *facts(history.status())[1:],
+        *facts(status)[1:],
         *waited,
         *([Fact("hint", hint)] if hint else []),
         Fact("report", str(run_.report_file)),

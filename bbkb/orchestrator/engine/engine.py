@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +55,7 @@ from bbkb.orchestrator.engine.pool import Appended, Pool
 from bbkb.orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 
 # Random streams derived from the seed. Equal seeds give equal picks only while the numbers stay as they
-# are; stream 5 belongs to `settings.spaces`.
+# are; 5 belongs to `settings.spaces`, 6 to `ask_tell.search`.
 INIT = 0
 TELL = 1
 TRIALS = 2
@@ -105,13 +105,18 @@ def replay(problem: Problem, events: Iterable[Event]) -> "Engine":
     before it."""
     engine = problem.engine()
     for event in events:
-        try:
-            engine.restore(event)
-        except (BbkbError, MemoryError):  # caused by recorded settings, or by this machine
-            raise
-        except Exception as error:
-            raise damage_error(event, error) from error
+        restore_recorded(engine, event)
     return engine
+
+
+def restore_recorded(engine: "Engine", event: Event) -> None:
+    """Restore the engine after an event of a log. Raises StoreError if it cannot follow the events before it."""
+    try:
+        engine.restore(event)
+    except (BbkbError, MemoryError):  # caused by recorded settings, or by this machine
+        raise
+    except Exception as error:
+        raise damage_error(event, error) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,14 +272,6 @@ class Engine:
             for trial, pick in enumerate(picks, start=self.state.totals.chosen)
         )
 
-    def continuation(
-        self, picks: Sequence[Pick], reason: Literal["promising", "finish"], now: float
-    ) -> TrialsContinued:
-        """Return the event that queues the stopped trials of `picks` again."""
-        paused = self.state.trainings.paused
-        trials = tuple(pick.trial for pick in picks if pick.trial is not None and pick.trial in paused)
-        return TrialsContinued(time=now, trials=trials, reason=reason)
-
     def _origin(self, pick: Pick) -> tuple[int, int] | None:
         """Return the trial and the step of the checkpoint from which the new trial of `pick` starts."""
         origin = pick.starts_from
@@ -300,7 +297,9 @@ class Engine:
             possible_gain=None if prospect is None else _number_or_none(prospect.gain),
             noise=None if prospect is None else _number_or_none(prospect.noise),
         )
-        return (chosen, self.continuation(continued, "promising", now)) if continued else (chosen,)
+        if not continued:
+            return (chosen,)
+        return chosen, TrialsContinued(time=now, trials=chosen.continued, reason="promising")
 
     def _refit(self, command: Tell | Begin, state: CampaignState) -> Refitted:
         """Learn results. This may compute the posterior, which the next choice needs anyway."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Scalar
 from bbkb.objectives.sampling import grow, join, perturb
-from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategy import Grows, Growth, Perturbation, StrategyState
@@ -29,6 +29,14 @@ class Appended:
 
     columns: Mapping[str, Sequence[Scalar]]
     retired: tuple[int, ...]
+
+
+def grows_in(strategy: object, space: SearchSpace) -> bool:
+    """Return whether the strategy appends candidates of the space: if it is infinite, or finite and too
+    large for all its configurations to be candidates."""
+    if not (isinstance(strategy, Grows) and strategy.grows):
+        return False
+    return not space.is_finite or space.count(LARGEST_WHOLE_SET) is None
 
 
 @dataclass(frozen=True)

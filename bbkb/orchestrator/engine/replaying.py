@@ -10,7 +10,7 @@ import numpy as np
 
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
-from bbkb.orchestrator.engine.engine import Computation, Engine, Problem
+from bbkb.orchestrator.engine.engine import Computation, Engine, Problem, restore_recorded
 from bbkb.orchestrator.errors import UserError
 
 
@@ -45,7 +45,7 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
             differences += [f"event {position}: {text}"] if text else []
         if isinstance(event, BatchChosen) and event.picks:
             last_choice = event
-        engine.restore(event)
+        restore_recorded(engine, event)
     return Replayed(engine, until or len(events), last_choice, repeated, tuple(differences))
 
 

@@ -16,7 +16,7 @@ from bbkb.objectives.objective import Candidates, HasCandidates, HasDescription,
 from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.objectives.returned import VALUE, WithMetrics
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
-from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
+from bbkb.objectives.space import SearchSpace
 from bbkb.objectives.tabular import table_candidates, table_objective
 from bbkb.orchestrator.bandit.start.warm_start import (
     UncertaintyStart,
@@ -24,25 +24,17 @@ from bbkb.orchestrator.bandit.start.warm_start import (
     warm_start_of,
     with_warm_start,
 )
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, Grows, PausesTrials
-from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, Workers, ends_of
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
+from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, ends_of
 from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, first_trainings
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import find_arm
-from bbkb.orchestrator.engine.pool import Pool
+from bbkb.orchestrator.engine.pool import Pool, grows_in
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.session import known_results
 from bbkb.orchestrator.settings.options import load_objective, objective_of
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.workers.messages import Limits, Share
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """The resources of trials whose parameters determine them."""
-
-    workers: Workers  # computes the share of a trial from its parameters
-    largest: Share  # the largest amount of each resource that a trial takes
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -85,8 +77,8 @@ def check_timeout(settings: Settings) -> None:
     )
 
 
-def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
-    """Return the resources of each trial; None if all trials take the same amount.
+def largest_share(settings: Settings, candidates: Candidates) -> Share | None:
+    """Return the largest amount of each resource that a trial takes; None if all trials take the same.
 
     Raises UserError if the parameter that gives the GPUs does not exist or has a value that Ray
     cannot assign: neither a fraction of one nor a whole number.
@@ -108,7 +100,7 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
                 "workers.gpus_from must be a parameter whose values are >= 0, and whole above 1; "
                 f"{name} has {value!r}: give it choices or integer: true"
             )
-    return Resources(workers=workers, largest=workers.share_of({name: max(map(float, amounts), default=None)}))
+    return workers.share_of({name: max(map(float, amounts), default=None)})
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
@@ -229,7 +221,7 @@ class Parts:
 
     problem: Problem
     objective: Objective
-    resources: Resources | None = None  # of each trial if parameters determine them
+    largest: Share | None = None  # the resources of the largest trial if parameters determine them
     enqueued: tuple[int, ...] = ()  # the arms to evaluate first, at the user's request
 
     @property
@@ -257,18 +249,20 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
     cannot satisfy the settings.
     """
     check_timeout(settings)
-    objective, candidates = _objective_and_candidates(settings, function)
+    workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
+    strategy = _for_workers(build_strategy(settings.strategy), workers)
+    copies = isinstance(strategy, PausesTrials)  # its new trials have new configurations, in finite spaces too
+    space = SearchSpace(settings.space, settings.forbid) if settings.space or copies else None
+    grows = copies or (space is not None and settings.candidates.size is None and grows_in(strategy, space))
+    objective, candidates = _objective_and_candidates(settings, function, strategy, space, grows)
     if isinstance(objective, PythonCallable | PickledFunction | LiveFunction):
         objective.check(candidates.columns, candidates.conditional)
     if isinstance(objective, ShellCommand):
         objective.check(candidates.columns)
-    workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
-    strategy = _for_workers(build_strategy(settings.strategy), workers)
-    space = SearchSpace(settings.space, settings.forbid) if settings.space else None
-    pool = Pool(candidates, space, grows=growing_space(settings) is not None)
+    pool = Pool(candidates, space, grows)
     problem = Problem(settings.seed, pool, strategy, settings.objective.deterministic, settings.goals.for_strategy)
-    resources = resources_of(settings, candidates)
-    return Parts(problem, _with_metrics(objective, settings), resources, _find_enqueued(settings, candidates))
+    largest = largest_share(settings, candidates)
+    return Parts(problem, _with_metrics(objective, settings), largest, _find_enqueued(settings, candidates))
 
 
 def build_new(settings: Settings, function: Function | None = None) -> Parts:
@@ -316,7 +310,9 @@ def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
     return strategy
 
 
-def _objective_and_candidates(settings: Settings, function: Function | None) -> tuple[Objective, Candidates]:
+def _objective_and_candidates(
+    settings: Settings, function: Function | None, strategy: AnyStrategy, space: SearchSpace | None, grows: bool
+) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
         looked_up = table_objective(Path(table), settings.candidates.target)
@@ -329,8 +325,7 @@ def _objective_and_candidates(settings: Settings, function: Function | None) -> 
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
     section = settings.candidates
-    points = DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
-    space = SearchSpace(settings.space, settings.forbid)
+    space = space or SearchSpace(settings.space, settings.forbid)
     first = [*settings.enqueue, *known_results.configurations(settings.known_results, space)]
     return objective, make_candidates(
         space,
@@ -338,19 +333,6 @@ def _objective_and_candidates(settings: Settings, function: Function | None) -> 
         sampler=section.sampler,
         seed=settings.seed,
         first=first,
-        points=points,
-        at_center=begins_at_center(build_strategy(settings.strategy)),
+        points=GROWING_SIZE if grows else DEFAULT_SIZE,
+        at_center=begins_at_center(strategy),
     )
-
-
-def growing_space(settings: Settings) -> SearchSpace | None:
-    """Return the space from which further candidates are drawn while the campaign runs; None if
-    candidates are never appended."""
-    strategy = build_strategy(settings.strategy)
-    if isinstance(strategy, PausesTrials):  # in finite spaces too: the new trials have new configurations
-        return SearchSpace(settings.space, settings.forbid)
-    can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
-    if settings.candidates.size is not None or not can_grow:
-        return None
-    space = SearchSpace(settings.space, settings.forbid)
-    return None if space.is_finite and space.count(LARGEST_WHOLE_SET) is not None else space

@@ -16,7 +16,6 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from bbkb.orchestrator.bandit.arrays import blas_threads
-from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.campaign import commands, events
 from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.policy import decide
@@ -213,8 +212,7 @@ class Driver:
             case commands.Dispatch():
                 self._evaluations.dispatch(command, self._engine.pool.candidates)
             case commands.Finish():
-                picks = [Pick(-1, trial=trial) for trial in command.trials]
-                self.recorder.record(self._engine.continuation(picks, "finish", now))
+                self.recorder.record(events.TrialsContinued(time=now, trials=command.trials, reason="finish"))
             case commands.RemoveCheckpoints():
                 self._remove_checkpoints(command)
             case commands.Stop():

@@ -15,7 +15,6 @@ from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_runni
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.session.build import Resources
 from bbkb.orchestrator.session.recorder import Recorder
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.executor import Executor
@@ -118,11 +117,10 @@ def _with_output(outcome: Outcome, trials: Path) -> Outcome:
 
 @dataclass(frozen=True)
 class Places:
-    """Where trials run: their folders, their output, and their resources."""
+    """Where trials run: their folders, and their output."""
 
     folders: Path | None = None  # the parent of the trials' own folders; None if they have none
     outputs: Path | None = None  # the folder for the output of attempts; None if it is not saved
-    resources: Resources | None = None  # of each trial if parameters determine them
 
 
 NO_PLACES = Places()
@@ -170,6 +168,7 @@ class Evaluations:
         attempt gives the same value."""
         places = self._places
         state = self._campaign
+        workers = state.settings.workers
         parameters = candidates.parameters(trial.arm)
         return Attempt(
             trial=trial.id,
@@ -178,7 +177,7 @@ class Evaluations:
             seed=int(self._recorder.engine.rng(TRIALS, trial.id).integers(2**31)),
             attempt=trial.attempt,
             folder=None if places.folders is None else trial_folder(places.folders, trial.id),
-            share=None if places.resources is None else places.resources.workers.share_of(parameters),
+            share=None if workers.gpus_from is None else workers.share_of(parameters),
             trials=places.outputs,
             step_limit=step_limit(state, trial.id),
             can_be_stopped=state.settings.stopping is not None,

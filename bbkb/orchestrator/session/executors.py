@@ -50,13 +50,13 @@ def _make_ray(request: Request) -> Executor:
 
     settings = request.settings
     try:
-        placement = placement_of(settings, request.run, request.parts.resources)
+        placement = placement_of(settings, request.run, request.parts.largest)
         return RayExecutor(
             request.parts.objective,
             settings.workers.count,
             placement,
             request.allocation,
-            evaluations=settings.budget.evaluations or 0,
+            evaluations=settings.budget.evaluations,
         )
     except ExecutorError as error:
         raise UserError(str(error)) from error

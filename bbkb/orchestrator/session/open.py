@@ -160,7 +160,6 @@ def open_session(
         places = Places(
             folders=run.trials if settings.workers.trial_folders else None,
             outputs=prepare_outputs(run) if has_folder else None,
-            resources=parts.resources,
         )
         created, events = run.stream(store)
         _check_unchanged(run, parts, created)

@@ -5,17 +5,18 @@ import sys
 
 from bbkb.objectives.objective import HasPreparation
 from bbkb.orchestrator.campaign.settings import Settings, Workers
-from bbkb.orchestrator.session.build import Resources, limits_of
+from bbkb.orchestrator.session.build import limits_of
 from bbkb.orchestrator.settings.options import objective_of
+from bbkb.workers.messages import Share
 from bbkb.workers.on_ray.actors import FirstWorkers
 from bbkb.workers.on_ray.crews import Crew
 from bbkb.workers.on_ray.places import Placement
 
 
-def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
+def placement_of(settings: Settings, campaign: str, largest: Share | None) -> Placement:
     """Return the placement for the evaluations of the run `campaign`.
 
-    `resources` are the resources of each trial, if the trials differ. Raises ExecutorError if
+    `largest` are the resources of the largest trial, if the trials differ. Raises ExecutorError if
     evaluations need Ray Train and it is not installed.
     """
     workers = settings.workers
@@ -29,7 +30,7 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
         is_spread=workers.is_spread,
         crew=_crew_of(workers, campaign),
         limits=limits_of(settings),
-        largest=None if resources is None else resources.largest,
+        largest=largest,
     )
 
 

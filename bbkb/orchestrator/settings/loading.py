@@ -9,16 +9,16 @@ directory. The settings hold absolute paths.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.annotations import Section, whole
+from bbkb.orchestrator.annotations import Section, annotations_of, whole
 from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategy import AnyStrategy
 from bbkb.orchestrator.campaign.goals import Constraint, Objective
@@ -48,6 +48,7 @@ from bbkb.orchestrator.settings.mistakes import (
     describe,
     excerpt,
     unknown_section,
+    without_meant,
 )
 from bbkb.orchestrator.settings.options import (
     AnyObjective,
@@ -138,9 +139,7 @@ class _Reading:
     def read(self) -> Settings:
         """Return the settings, with placeholders for wrong sections."""
         self._read_sections()
-        if self.problems:  # a misspelled key is not reported as missing, too
-            meant = {each.meant[: depth + 1] for each in self.problems for depth in range(len(each.meant))}
-            self.problems = [each for each in self.problems if each.rule != "is required" or each.keys not in meant]
+        self.problems = without_meant(self.problems)
         settings = Settings(**{**_ANY, **self.values})
         between = list(problems_between(settings, self.objective, self.strategy, self.values))
         self.problems += between
@@ -283,8 +282,7 @@ class _Reading:
 @cache
 def _hints() -> Mapping[str, object]:
     """Return the annotation of each section by its key."""
-    hints = get_type_hints(Settings, include_extras=True)
-    return {field.name: hints[field.name] for field in fields(Settings)}
+    return annotations_of(Settings)
 
 
 @cache

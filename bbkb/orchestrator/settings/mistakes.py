@@ -86,10 +86,13 @@ def describe(error: ValidationError, tree: object, model: type | None = None) ->
     candidates = [
         found for details in error.errors(include_url=False) for found in _describe_details(details, tree, model)
     ]
-    problems = _without_union_noise(candidates)
-    # a misspelled key is not reported as missing, too
-    suggested = {each.meant[: depth + 1] for each in problems for depth in range(len(each.meant))}
-    return [each for each in problems if each.rule != "is required" or each.keys not in suggested]
+    return without_meant(_without_union_noise(candidates))
+
+
+def without_meant(problems: Sequence[Refusal]) -> list[Refusal]:
+    """Return the problems without those of keys that are missing because they are misspelled."""
+    meant = {each.meant[: depth + 1] for each in problems for depth in range(len(each.meant))}
+    return [each for each in problems if each.rule != "is required" or each.keys not in meant]
 
 
 def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError:

@@ -34,7 +34,7 @@ from bbkb.orchestrator.settings.options import as_mapping, build
 
 REPEAT = "repeat"
 MOST_REPEATS = 100
-_STREAM = 5  # a random stream of the campaign; the others are in `engine.engine`
+_STREAM = 5  # a random stream of the campaign; see `engine.engine`
 _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 

@@ -3,15 +3,23 @@ loaded."""
 
 import math
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bbkb import Optimizer, strategies
-from tests.orchestrator.ask_tell.courses import STEPS, error_at
-from tests.orchestrator.ask_tell.courses import TRAINED as SPACE
+from bbkb import Optimizer, Range, strategies
 from tests.orchestrator.ask_tell.searches import reloaded
+
+STEPS = 27
+SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
+
+
+def error_at(configuration: Mapping[str, Any], step: int) -> float:
+    """Return a curve that falls to an end that is best at lr = 0.01, width = 0.6."""
+    end = 0.2 * (math.log10(configuration["lr"]) + 2.0) ** 2 + (configuration["width"] - 0.6) ** 2
+    return float(end + 0.5 / step)
 
 
 def train(optimizer: Optimizer, configuration: Any) -> int:

@@ -16,7 +16,6 @@ from bbkb.orchestrator.campaign.events import ReportsArrived, SessionOpened, Tri
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, plain
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import (
-    Resources,
     build,
     build_new,
     missing_program,
@@ -29,7 +28,6 @@ from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.workers.messages import Share
 from tests.orchestrator.quick import tune_here
-from tests.present import present
 
 SPACE = {
     "model": {"choices": ["tree", "network"]},
@@ -50,16 +48,16 @@ def settings_with(**workers: Any) -> Settings:
     return from_mapping(tree)
 
 
-def resources(**workers: Any) -> Resources | None:
-    return build(settings_with(**workers)).resources
+def largest(**workers: Any) -> Share | None:
+    return build(settings_with(**workers)).largest
 
 
 def test_resources_of_a_trial_come_from_its_parameters_or_the_section() -> None:
-    trial_resources = resources(gpus_from="gpus", cpus=3, gpus=0.5)
-    assert trial_resources is not None
-    assert trial_resources.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
-    assert trial_resources.workers.share_of({"gpus": None, "cores": 1}) == Share(cpus=3.0, gpus=0.5)
-    assert trial_resources.largest == Share(cpus=3.0, gpus=2.0)
+    workers = {"gpus_from": "gpus", "cpus": 3, "gpus": 0.5}
+    share_of = settings_with(**workers).workers.share_of
+    assert share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
+    assert share_of({"gpus": None, "cores": 1}) == Share(cpus=3.0, gpus=0.5)
+    assert largest(**workers) == Share(cpus=3.0, gpus=2.0)
 
 
 def test_missing_program_is_rejected_if_commands_run_here() -> None:
@@ -79,7 +77,7 @@ def test_missing_program_is_rejected_if_commands_run_here() -> None:
 
 
 def test_resources_are_equal_for_all_trials_without_such_a_parameter() -> None:
-    assert resources(cpus=2.0) is None
+    assert largest(cpus=2.0) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +90,7 @@ def test_resources_are_equal_for_all_trials_without_such_a_parameter() -> None:
 )
 def test_parameter_without_a_number_of_processors_is_rejected(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        resources(gpus_from=name)
+        largest(gpus_from=name)
 
 
 def test_trials_may_take_no_graphics_processor(tmp_path: Path) -> None:
@@ -105,8 +103,7 @@ def test_trials_may_take_no_graphics_processor(tmp_path: Path) -> None:
         "budget": {"evaluations": 2},
         "workers": {"count": 1, "gpus_from": "amount"},
     }
-    resources = present(build(from_mapping(tree)).resources)
-    assert resources.largest == Share(cpus=1.0, gpus=1.0)
+    assert build(from_mapping(tree)).largest == Share(cpus=1.0, gpus=1.0)
 
 
 def test_timeout_beyond_the_range_of_an_alarm_is_rejected_before_anything_runs() -> None:

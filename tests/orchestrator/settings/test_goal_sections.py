@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/goal_sections.py: the sections `objectives` and `constraints`."""
+"""The sections `objectives` and `constraints`."""
 
 import json
 

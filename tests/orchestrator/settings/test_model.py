@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/model.py: the keys of a campaign file, its defaults and its
+"""The keys of a campaign file, its defaults and its
 resolved form."""
 
 import json

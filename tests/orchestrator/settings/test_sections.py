@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/sections.py: names of campaigns, and budgets with their stop
+"""Names of campaigns, and budgets with their stop
 rules."""
 
 import pytest

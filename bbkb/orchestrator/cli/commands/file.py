@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from bbkb.objectives.keywords import suggestion
-from bbkb.orchestrator.annotations import documentation_of
+from bbkb.orchestrator.annotations import default_of, documentation_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
@@ -51,7 +51,7 @@ def validate(
             connect(settings.store).dispose()
         settings = read_sources(settings)
         parts = build_new(settings)
-        check_room(settings, parts.resources, address, or_here=False)
+        check_room(settings, parts.largest, address, or_here=False)
         existing_results = existing(settings, parts.problem)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
@@ -81,7 +81,7 @@ def strategies(name: StrategyName = None) -> None:
     calibrated = with_preset(strategy, {})
     texts = documentation_of(strategy)
     for field in dataclasses.fields(strategy):
-        default = _default_text(calibrated.get(field.name, _default(field)))
+        default = _default_text(calibrated.get(field.name, default_of(field)))
         text = f"  {texts[field.name]}" if field.name in texts else ""
         console.print(Text.assemble("    ", f"{field.name}={default}", (text, "dim")), soft_wrap=True)
 
@@ -101,10 +101,6 @@ def _strategy(name: str) -> type[Any]:
     if name not in STRATEGIES:
         raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
     return STRATEGIES[name]
-
-
-def _default(field: dataclasses.Field[Any]) -> object:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def _default_text(value: object) -> str:

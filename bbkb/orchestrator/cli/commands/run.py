@@ -85,7 +85,7 @@ def resume(
 ) -> None:
     """Continue a run: finished results are kept, interrupted evaluations are repeated.
 
-    Only budget, workers, tags and note may change.
+    Only budget, workers, runs, run, tags, note and objective.deterministic may change.
     """
     old = runs.open_run(folder, runs_it=True)
     changed = overrides(set_, workers)
