@@ -36,14 +36,13 @@ def block(text: str, language: str) -> str:
 
 
 def check_files(repository: Path) -> None:
-    """Every file of the packages, also those that are no Python modules, is in the wheel."""
+    """Every file of the package, also those that are no Python modules, is in the wheel."""
     installed = {str(file) for file in distribution("bbkb-orchestrator").files or ()}
-    for package in ("bbkb",):
-        tracked = subprocess.run(
-            ["git", "-C", repository, "ls-files", package], capture_output=True, text=True, check=True
-        ).stdout.split()
-        missing = sorted(set(tracked) - installed)
-        check(not missing, f"the wheel lacks {', '.join(missing)}")
+    tracked = subprocess.run(
+        ["git", "-C", repository, "ls-files", "bbkb"], capture_output=True, text=True, check=True
+    ).stdout.split()
+    missing = sorted(set(tracked) - installed)
+    check(not missing, f"the wheel lacks {', '.join(missing)}")
     strays = [name for name in installed if not name.startswith(("bbkb/", "bbkb_orchestrator-", "../"))]
     check(not strays, f"the wheel has files of other folders: {', '.join(strays[:3])}")
 

@@ -13,7 +13,7 @@ from benchmarks.hops import STORIES, stories
 
 _CODE = {".py", ".html", ".css", ".js", ".jinja", ".j2"}
 _PRIVATE_RAY = re.compile(r"\bray\._[a-z]\w+|\b_raylet\b|\b_internal_kv\w*|\._internal\b")
-_OPEN_SECTIONS = ("space", "strategy", "model", "options")  # their keys are parameters and options
+_OPEN_SECTIONS = ("space", "strategy", "options")  # their keys are parameters and options
 # functions and files of each story
 _STORY_GOALS = {"start": (300, 60), "result": (350, 60), "report": (25, 10)}
 

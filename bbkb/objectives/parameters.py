@@ -3,9 +3,9 @@
 They are plain frozen dataclasses, so that importing them costs the workers nothing. They follow
 pydantic's conventions for standard dataclasses (a mapping in a campaign file becomes one of them,
 and unknown keys are rejected) without importing pydantic. Each kind has `when`, the conditions
-under which the parameter exists, None for always; its `levels`, the
-values that it lists; and its `wording`. A new kind that lists its values is a class here, a member
-of `OneFeature`, and a key in `bbkb.orchestrator.settings.spaces.PARAMETERS`.
+under which the parameter exists, None for always; its `levels`, the values that it lists; and its
+`wording`. A new kind that lists its values is a class here, a member of `OneFeature`, and a key in
+`bbkb.orchestrator.campaign.settings.PARAMETERS`.
 
 A *clause* maps parameter names to tests, and holds if all of its tests hold. A list of clauses
 holds if any of them holds. A test is a tuple of allowed values, or a `Comparison` with a number or

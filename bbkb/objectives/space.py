@@ -414,7 +414,7 @@ def parameter_text(parameter: Parameter) -> str:
 
 
 def _arms(space: SearchSpace, count: int) -> str:
-    if any(map(coding.is_real, space.parameters.values())):
+    if not space.is_finite:
         return f"{count} candidates drawn from infinitely many configurations"
     total = space.count(max(count, LARGEST_WHOLE_SET))
     if total == count:

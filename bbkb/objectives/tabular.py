@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Lt
@@ -27,7 +27,7 @@ from typing_extensions import Doc
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
 
-Duplicates = Literal["merge", "keep"]  # of rows that are equal in every parameter
+_MOST_CHOICES = 64  # the largest number of different values of a text column
 MOST_ROWS = 10_000_000  # a small compressed file may contain billions
 # cells that count as missing, if missing values are allowed
 MISSING = frozenset(("", "?", "NA", "N/A", "NaN", "nan", "null"))
@@ -170,14 +170,14 @@ def _number(cell: object) -> int | float | None:
         return None
 
 
-def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.float64]:
+def encode(columns: Mapping[str, Column]) -> NDArray[np.float64]:
     """Return features (A, d): numbers scaled to [0, 1] by their minimum and maximum, and text
     one-hot encoded and divided by √2 (like `Choice`).
 
     A column that never varies has no feature. Raises ObjectiveError if a text column has more than
-    `most_choices` different values, or nothing varies.
+    64 different values, or nothing varies.
     """
-    blocks = [_encode_column(name, column, most_choices) for name, column in columns.items()]
+    blocks = [_encode_column(name, column) for name, column in columns.items()]
     features = np.hstack(blocks) if blocks else np.empty((0, 0))
     if features.shape[1] == 0:
         named = ", ".join(list(columns)[:5]) or "none"
@@ -186,7 +186,7 @@ def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.
     return features
 
 
-def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.float64]:
+def _encode_column(name: str, column: Column) -> NDArray[np.float64]:
     if column.dtype.kind in "if":
         numbers = column.astype(np.float64)
         low = float(numbers.min())
@@ -197,9 +197,9 @@ def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.f
         unit = 0.5 if math.isinf(high - low) else 1.0
         return ((numbers * unit - low * unit) / (high * unit - low * unit))[:, None]
     levels, index = np.unique(column, return_inverse=True)
-    if len(levels) > most_choices:
+    if len(levels) > _MOST_CHOICES:
         raise ObjectiveError(
-            f"text column {name!r} must have at most {most_choices} different values, got {len(levels)}; "
+            f"text column {name!r} must have at most {_MOST_CHOICES} different values, got {len(levels)}; "
             "remove the column from the table or code it as numbers"
         )
     one_hot = np.eye(len(levels)) / math.sqrt(2) if len(levels) > 1 else np.empty((1, 0))

@@ -8,7 +8,7 @@ pydantic reads them by `__get_pydantic_core_schema__`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from typing_extensions import Doc
@@ -165,8 +165,8 @@ class Section:
 
 def written(value: Any) -> Any:
     """Return a section as its mapping in a campaign file, which is checked and may be joined with
-    arguments: without defaults, except those that depend on the machine. Return other values as
-    they are."""
+    arguments: without defaults, except those that depend on the machine and `rule`, which selects the
+    kind of section. Return other values as they are."""
     if not isinstance(value, Section):
         return value
     return {
@@ -197,6 +197,11 @@ def annotations_of(cls: type) -> dict[str, object]:
     """Return the annotation of each argument of a dataclass by its key in a campaign file."""
     hints = get_type_hints(cls, include_extras=True)
     return {key_of(field.name): hints[field.name] for field in fields(cls) if field.init}
+
+
+def default_of(field: Field[Any]) -> object:
+    """Return the default of a dataclass's field."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def dataclasses_in(annotation: object) -> list[type]:

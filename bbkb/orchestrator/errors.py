@@ -11,8 +11,8 @@
         ├── FencedError      another process has taken over the campaign
         └── ActorLostError   the central actor died; the log is complete, `bbkb resume` continues
 
-`BbkbError` is defined in `bbkb.objectives.errors` and `ObjectiveError` in `bbkb.objectives.objective`, because
-`objectives` imports no other package.
+`BbkbError` and `ObjectiveError` are defined in `bbkb.objectives.errors`, because `objectives` imports no
+other package.
 """
 
 import traceback

@@ -33,15 +33,10 @@ from bbkb.workers.messages import (
 
 
 class InProcessExecutor:
-    """The common part of executors whose evaluations end with their process: a queue of attempts,
-    and the outcomes of cancelled ones.
-
-    It is not thread-safe: a subclass whose evaluations use the queue in other threads needs a lock.
-    """
+    """The common part of executors whose evaluations end with their process: a queue of attempts."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
-        self._ended: list[Outcome] = []  # without an evaluation
         self._take: TakeReports | None = None
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
@@ -62,13 +57,6 @@ class InProcessExecutor:
     def close(self, leave_running: bool = False) -> None:
         """Clear the queue."""
         self._queue.clear()
-        self._ended.clear()
-
-    def _take_ended(self) -> list[Outcome]:
-        """Return the outcomes of attempts that ended without an evaluation, once."""
-        outcomes = self._ended
-        self._ended = []
-        return outcomes
 
 
 class InlineExecutor(InProcessExecutor):
@@ -84,6 +72,7 @@ class InlineExecutor(InProcessExecutor):
         self._objective = objective
         self._clock = SteadyClock()
         self._limits = limits
+        self._died: list[Outcome] = []  # of attempts that died with an earlier process
 
     @property
     def slots(self) -> int:
@@ -97,7 +86,7 @@ class InlineExecutor(InProcessExecutor):
         now = self.now()
         message = "the process ended during this evaluation: by a crash, by os._exit, or because it was killed"
         for trial, attempt in first:
-            self._ended.append(
+            self._died.append(
                 TrialFailed(
                     trial=trial,
                     attempt=attempt,
@@ -113,8 +102,9 @@ class InlineExecutor(InProcessExecutor):
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return the outcomes of attempts that died with an earlier process; if there are none, evaluate the
         next."""
-        if self._ended or not self._queue:
-            return self._take_ended()
+        if self._died or not self._queue:
+            died, self._died = self._died, []
+            return died
         attempt = next(iter(self._queue.values()))
         publish = functools.partial(self._publish, attempt)
         outcome = evaluate(self._objective, attempt, self._limits, now=self.now, worker="inline", publish=publish)

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 
 class FailureKind(StrEnum):
-    """The reason that an attempt has no value. Each kind has its retry rule (`campaign.retries`)."""
+    """The reason that an attempt has no value. Each kind has its retry rule (`campaign.failures`)."""
 
     ERROR = "error"  # the objective raised
     INVALID_VALUE = "invalid value"  # it did not return a finite number

@@ -88,13 +88,13 @@ def mebibytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def run(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = None) -> Answer:
+def run(problem: Problem, strategy: BBKB, horizon: int, seed: int) -> Answer:
     """A complete run; the seconds are those of `init`, `ask` and `tell`."""
     noise, clock, batches = np.random.default_rng([seed, 9]), 0.0, 0
     picked_arms: list[int] = []
     sizes: list[tuple[int, int]] = []
     began = time.perf_counter()
-    state = strategy.init(problem.features if arms is None else arms, np.random.default_rng([seed, 0]))
+    state = strategy.init(problem.features, np.random.default_rng([seed, 0]))
     clock += time.perf_counter() - began
     while len(picked_arms) < horizon:
         began = time.perf_counter()

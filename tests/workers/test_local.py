@@ -181,12 +181,6 @@ def test_drawn_durations_have_the_requested_mean() -> None:
     assert DurationModel(3.0).draw(rng) == 3.0
 
 
-def durations_of(durations: DurationModel, count: int) -> list[float]:
-    executor = SimulatedExecutor(Table(), count, durations, NEVER, seed=3)
-    outcomes = outcomes_by_trial(executor, plain_attempts(count))
-    return [outcomes[i].finished - outcomes[i].started for i in range(count)]
-
-
 @pytest.mark.parametrize("kind", [FailureKind.WORKER_LOST, FailureKind.ERROR])
 def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_end(kind: FailureKind) -> None:
     executor = SimulatedExecutor(Table(), 1000, DurationModel(8.0), Failures(0.25, kind), seed=1)

@@ -133,7 +133,7 @@ class SessionOpened:
     epoch: int
     executor: str
     slots: int
-    settings: Recorded  # of this session: budget, workers and computing may have changed
+    settings: Recorded  # of this session: budget, workers and objective.deterministic may have changed
     adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 

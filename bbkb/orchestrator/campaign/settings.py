@@ -598,7 +598,7 @@ PARAMETERS: Mapping[str, type[Parameter]] = {  # kinds of parameters by their id
 
 
 def _read_space(space: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Return the parameters that `_plain_space` wrote."""
+    """Return the parameters that `plain_space` wrote."""
     return {name: _read_parameter(options) for name, options in space.items()}
 
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from bbkb.orchestrator.campaign.settings import plain, shown
+from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.history.facts import goal_facts, trials_text
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.settings.changes import leaves
@@ -33,7 +34,7 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
         ("strategy", [history.settings.strategy["name"] for history in histories]),
         ("state", [str(history.state) for history in histories]),
         ("trials", list(map(trials_text, statuses))),
-        ("best value", list(map(best_text, histories))),
+        ("best value", list(map(best_text, histories, statuses))),
         ("mean over seeds", _means_over_seeds(histories, best, "value")),
         ("found by", [getattr(each, "origin", "") for each in best]),
         ("recommended", [str(each or "") for each in recommended]),
@@ -75,9 +76,9 @@ def without_seed(history: History) -> str:
     return json.dumps({key: settings[key] for key in settings if key not in _OF_ONE_RUN}, sort_keys=True)
 
 
-def best_text(history: History) -> str:
+def best_text(history: History, status: Status) -> str:
     """Return the best value, or the front and the hypervolume of several objectives."""
-    now = history.status().goals
+    now = status.goals
     if now is not None and len(now.objectives) > 1:
         return ", ".join(fact.text for fact in goal_facts(now))
     return "" if history.best_known is None else f"{history.best_known.value:.6g}"

@@ -341,9 +341,9 @@ class History:
         """The state of the last session, which is the state of the run."""
         return self.sessions[-1].state if self.sessions else RunState.NOT_STARTED
 
-    def status(self, now: float | None = None, activity: str = "") -> Status:
+    def status(self, now: float | None = None) -> Status:
         """Return the status of the campaign, from `campaign.status.status_of`."""
-        return status_of(self.created.name, self.campaign, now, activity)
+        return status_of(self.created.name, self.campaign, now)
 
 
 def fold(log: Iterable[events.Event], stored: int = 0, state: CampaignState | None = None) -> History:

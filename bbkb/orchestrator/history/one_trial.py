@@ -23,7 +23,8 @@ _REASONS = {  # by the reason of a pick; picks without a reason have the largest
     "coverage": ", because a level of one of its choices lacked evaluations, as the most promising "
     "or the most uncertain candidate of that level",
     "verification": ", to evaluate one of the best candidates again, because single values are noisy",
-    "exploitation": ", to repeat the best candidate, because a new one is hardly expected to be better",
+    "exploitation": ", to repeat the best candidate, because a new one is hardly expected to be better, "
+    "or the best value has not risen for long",
     "exhausted": ", to evaluate it again, because all candidates were evaluated",
 }
 

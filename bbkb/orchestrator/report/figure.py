@@ -46,9 +46,9 @@ class Figure:
         return {"data": self.traces, "layout": self.layout}
 
 
-def resource(name: str, package: str = "report") -> str:
-    """Return a text file of a package of the orchestrator."""
-    return resources.files(f"bbkb.orchestrator.{package}").joinpath(name).read_text(encoding="utf-8")
+def resource(name: str) -> str:
+    """Return a text file of this package."""
+    return resources.files("bbkb.orchestrator.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def palette() -> str:

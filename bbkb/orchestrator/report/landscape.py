@@ -409,9 +409,8 @@ def _sobol(means: Floats) -> tuple[Floats, Floats]:
 
 def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, ...]:
     space = history.settings.space
-    names = list(space) or list(dict.fromkeys(name for row in rows for name in row.parameters))
     dimensions = []
-    for name in names:
+    for name in list(space) or parameter_names(rows):
         values: list[object] = [row.parameters.get(name) for row in rows]
         if len({str(value) for value in values}) < 2:
             continue

@@ -5,21 +5,21 @@ import heapq
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import partial
 from operator import attrgetter
 from typing import Any, cast
 
 import yaml
 
-from bbkb.orchestrator.annotations import key_of
+from bbkb.orchestrator.annotations import default_of, key_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.campaign.settings import Settings, shown
 from bbkb.orchestrator.campaign.status import without_process
 from bbkb.orchestrator.history.facts import advice, as_arguments, facts
 from bbkb.orchestrator.history.fold import History, TrialRow
-from bbkb.orchestrator.history.tables import Column, reported, strict_json
+from bbkb.orchestrator.history.tables import Column, parameter_names, reported, strict_json
 from bbkb.orchestrator.report.figure import Figure, short
 from bbkb.orchestrator.report.landscape import fit_surrogate, landscape, parallel_coordinates
 from bbkb.orchestrator.report.progress import best_so_far, fronts, learning_curves
@@ -195,8 +195,7 @@ def _front(history: History) -> Plain | None:
         return row.parameters.get(name)
 
     metrics = [Column(goal.metric, partial(value, index)) for index, goal in enumerate(goals.objectives)]
-    names = dict.fromkeys(name for row in rows for name in row.parameters)
-    parameters = [Column(name, partial(parameter, name)) for name in names]
+    parameters = [Column(name, partial(parameter, name)) for name in parameter_names(rows)]
     return _table([Column("trial", attrgetter("trial")), *metrics, *parameters], rows)
 
 
@@ -287,17 +286,13 @@ def _without_defaults(value: object, tree: Any) -> object:
         return {
             key: _without_defaults(each, tree[key])
             for key, (field, each) in parts.items()
-            if key in tree and each is not None and (each != _default(field) or key in _TAGS)
+            if key in tree and each is not None and (each != default_of(field) or key in _TAGS)
         }
     if isinstance(value, Mapping):
         return {key: _without_defaults(each, tree[key]) for key, each in value.items() if each is not None}
     if isinstance(value, list | tuple):
         return [_without_defaults(each, plain) for each, plain in zip(value, tree, strict=True)]
     return tree
-
-
-def _default(field: "Field[Any]") -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _known(value: object) -> object:

@@ -16,7 +16,7 @@ from bbkb.orchestrator.running.coordinator.environment import named_cluster, pro
 if TYPE_CHECKING:
     from bbkb.orchestrator.campaign.settings import Settings
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
-    from bbkb.orchestrator.session.build import Resources
+    from bbkb.workers.messages import Share
 
 
 def check_address(settings: "Settings", address: str | None) -> None:
@@ -83,10 +83,10 @@ def connect_for(settings: "Settings", address: str | None, name: str = "") -> "C
     return connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=True, name=name)
 
 
-def check_room(settings: "Settings", resources: "Resources | None", address: str | None, or_here: bool) -> None:
+def check_room(settings: "Settings", largest: "Share | None", address: str | None, or_here: bool) -> None:
     """Raise UserError with a list of the nodes if no evaluation can ever run on the cluster.
 
-    `resources` are those of each trial, if trials differ. The cluster at `address` (None:
+    `largest` are the resources of the largest trial, if trials differ. The cluster at `address` (None:
     RAY_ADDRESS) is joined and then left. `or_here`: check the Ray of this machine if no cluster is
     specified.
     """
@@ -101,7 +101,7 @@ def check_room(settings: "Settings", resources: "Resources | None", address: str
     from bbkb.workers.on_ray.places import check_feasible, check_fits
 
     try:
-        placement = placement_of(settings, settings.name, resources)
+        placement = placement_of(settings, settings.name, largest)
         if is_named:
             cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:

@@ -187,8 +187,8 @@ class Worker:
 
     name: str  # the actor's name, which begins with `title_of` the campaign
     actor: Any  # Ray's handle
-    memory: int | None  # the memory that it reserves, in bytes; None if unlimited, 0 if unknown
-    share: Share | None = None  # its CPUs and GPUs; None if unknown
+    share: Share | None = None  # its CPUs and GPUs; None if it is adopted
+    is_adopted: bool = False  # whether an earlier session made it: its resources are unknown
     has_begun: bool = False  # whether it is known to be running, not waiting for resources
     # the time of its creation, on the monotonic clock
     made: float = field(default_factory=time.monotonic)
@@ -231,17 +231,16 @@ class WorkerPool:
         if self._find():
             return
         for _ in range(count):
-            limits = self._placement.limits
-            worker = self._make(limits.memory_bytes, self._placement.share_of(None))
+            worker = self._make(self._placement.share_of(None))
             if objective is not None:
-                worker.actor.prepare.remote(objective, limits)
+                worker.actor.prepare.remote(objective, self._placement.limits)
             self._idle.append(worker)
 
     def start(self, attempt: Attempt) -> Reference:
         """Start the attempt on a worker, and return a reference to its outcome."""
         share = self._placement.share_of(attempt)
         attempt = replace(attempt, share=share)
-        worker = self._take(self._placement.limits.memory_bytes, share)
+        worker = self._take(share)
         evaluate = worker.actor.evaluate.options(name=f"{self._placement.label} #{attempt.trial}")
         limits = self._placement.limits
         reference: Reference = evaluate.remote(self.box, attempt, limits, tuple(worker.acknowledged))
@@ -303,8 +302,7 @@ class WorkerPool:
         for name, actor in actors.items():
             if name in held:
                 key, started = held[name]
-                # its resources are unknown, so it is replaced for any demand
-                worker = Worker(name, actor, memory=0, has_begun=True)
+                worker = Worker(name, actor, is_adopted=True, has_begun=True)
                 reference: Reference = actor.outcome.remote(*key)
                 self._busy[reference] = worker
                 self._entries[key] = worker
@@ -375,27 +373,28 @@ class WorkerPool:
             self._idle.remove(worker)
             self._end(worker)
 
-    def _take(self, memory: int | None, share: Share) -> Worker:
+    def _take(self, share: Share) -> Worker:
         """Return an idle worker that has reserved enough resources, or a new one."""
         if self._placement.largest is not None or not self._placement.crew.is_reusable:
             # idle workers with another share hold resources that this attempt needs
             for worker in [worker for worker in self._idle if worker.share != share]:
                 self._idle.remove(worker)
                 self._end(worker)
-        fitting = [one for one in self._idle if memory is None or (one.memory or 0) >= memory]
+        is_unlimited = self._placement.limits.memory_bytes is None
+        fitting = [one for one in self._idle if is_unlimited or not one.is_adopted]
         if fitting:
             worker = fitting[-1]  # busy last, so that the others reach their idle limit
             self._idle.remove(worker)
             return worker
         if len(self._busy) + len(self._idle) >= self.slots and self._idle:
             self._end(self._idle.pop(0))
-        return self._make(memory, share)
+        return self._make(share)
 
-    def _make(self, memory: int | None, share: Share) -> Worker:
+    def _make(self, share: Share) -> Worker:
         """Create a worker with these resources, under the first free name."""
         names = {worker.name for worker in (*self._busy.values(), *self._idle)}
         placement, crew = self._placement, self._placement.crew
-        need = placement.need(share, memory)
+        need = placement.need(share)
         for name in (f"{self._title}{index}" for index in itertools.count(1)):
             if name in names:
                 continue
@@ -414,7 +413,7 @@ class WorkerPool:
                     crew.release(name)
                     raise
                 _LOGGER.debug("started worker %s", name)
-                return Worker(name, actor, memory, share)
+                return Worker(name, actor, share)
         raise AssertionError("the indices are infinite")
 
     def _find(self) -> dict[str, Any]:

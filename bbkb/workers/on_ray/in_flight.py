@@ -59,7 +59,7 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 # RayTaskError.
 _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
-    # The campaign itself ends the attempts that it cancels. Any other cancellation is a
+    # The reference of an attempt that was given up is no longer watched. Any other cancellation is a
     # KeyboardInterrupt raised on the worker.
     (TaskCancelledError, FailureKind.ERROR),
     (RuntimeEnvSetupError, FailureKind.ERROR),

@@ -126,19 +126,19 @@ class Placement:
         share = None if attempt is None else attempt.share
         return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
-    def need(self, share: Share, memory: int | None) -> Need:
-        """Return the resources of an evaluation with this share and this request for memory."""
+    def need(self, share: Share) -> Need:
+        """Return the resources of an evaluation with this share."""
         return Need(
             cpus=share.cpus,
             gpus=share.gpus,
-            memory=float(memory or 0),
+            memory=float(self.limits.memory_bytes or 0),
             machines=share.machines,
             is_spread=self.is_spread,
         )
 
     def largest_need(self) -> Need:
         """Return the resources of the largest evaluation."""
-        return self.need(self.largest or self.share_of(None), self.limits.memory_bytes)
+        return self.need(self.largest or self.share_of(None))
 
 
 class Capacity:
@@ -176,7 +176,7 @@ class Capacity:
         return not needs or fits(_resources(), [*needs, self._need_of(attempt)])
 
     def _need_of(self, attempt: Attempt | None) -> Need:
-        return self._placement.need(self._placement.share_of(attempt), self._placement.limits.memory_bytes)
+        return self._placement.need(self._placement.share_of(attempt))
 
     def close(self) -> None:
         """Withdraw the request to the autoscaler, and leave the capacity to other campaigns."""

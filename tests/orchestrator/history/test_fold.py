@@ -225,7 +225,7 @@ def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> 
     assert overview.began == history.created.time
     assert overview.state is history.state
     assert overview.status == history.status()
-    assert overview.best == best_text(history)
+    assert overview.best == best_text(history, history.status())
     assert overview.tags == history.settings.tags
 
 

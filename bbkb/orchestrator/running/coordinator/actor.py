@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import ray
 
 from bbkb.orchestrator.errors import BbkbError, CampaignError
+from bbkb.orchestrator.running.coordinator.starting import End
 from bbkb.workers.on_ray.actors import FirstWorkers, start_workers
 
 if TYPE_CHECKING:
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
     from bbkb.orchestrator.session.build import Parts
     from bbkb.orchestrator.session.open import OpenSession
 
-NAMESPACE = "bbkb"
 ANSWER_KEPT_SECONDS = 60.0  # the time in which a watcher can fetch the result of the session
 
-End = tuple[str, str]  # the outcome and the reason at the end of a session
 Answer = End | BbkbError
 
 

@@ -13,13 +13,14 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import ActorLostError, RunError
-from bbkb.orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
+from bbkb.orchestrator.running.coordinator.actor import Answer, Orchestrator
 from bbkb.orchestrator.running.coordinator.cluster import cores, lost_process, unreachable_process
-from bbkb.orchestrator.running.coordinator.starting import ending_since, forget_store, leave_store
+from bbkb.orchestrator.running.coordinator.starting import End, ending_since, forget_store, leave_store
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.ray_workers import first_workers
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
+from bbkb.workers.on_ray.ledger import NAMESPACE
 
 T = TypeVar("T")
 ActorHandle = Any  # Ray's handles do not declare the methods of remote classes

@@ -27,7 +27,6 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.errors import BbkbError, CampaignError, RunError
-from bbkb.orchestrator.running.coordinator.actor import NAMESPACE
 from bbkb.orchestrator.running.coordinator.remote import RemoteSession
 from bbkb.orchestrator.running.coordinator.starting import (
     SESSIONS_WITHOUT_PROGRESS,
@@ -39,6 +38,7 @@ from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import Run, open_run
+from bbkb.workers.on_ray.ledger import NAMESPACE
 from tests.present import present
 from tests.waiting import is_alive, wait_until
 
