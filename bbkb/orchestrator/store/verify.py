@@ -1,6 +1,7 @@
 """`bbkb verify`: whether a log is intact, and which evaluations a resume would repeat.
 
-It compares the checksums, folds the events, and counts the trials again from the events alone.
+It compares the checksums, folds the events, and counts the trials again from the events alone. It also checks the
+sizes of the dictionaries where a theorem bounds them.
 """
 
 from collections import Counter
@@ -22,6 +23,8 @@ class Findings:
     events: int = 0  # the number of intact events
     state: CampaignState = field(default_factory=CampaignState)  # after these events
     problems: list[str] = field(default_factory=list)
+    # the recorded sizes of dictionaries that Theorem 1 bounds: round, |𝒮|, and its bound
+    dictionaries: list[tuple[int, int, float]] = field(default_factory=list)
 
     def __str__(self) -> str:
         running = [f"trial {trial} (attempt {run.trial.attempt})" for trial, run in self.state.running.items()]
@@ -29,10 +32,24 @@ class Findings:
         return "\n".join((
             f"checked: {plural(self.events, 'event')} in {plural(self.state.session.epoch, 'session')}",
             *(f"problem: {problem}" for problem in self.problems),
+            *self._theorem_1(),
             f"running, or repeated by a resume: {', '.join(running) or 'nothing'}",
             f"waiting: {', '.join(waiting) or 'nothing'}",
             "damaged: restore the log from a copy" if self.problems else "sound",
         ))  # fmt: skip
+
+    def _theorem_1(self) -> list[str]:
+        """Return whether |𝒮| ≤ 9 C̃ (1 + κ²/λ) q̄ d_eff at every refit for which it is proven."""
+        if not self.dictionaries:
+            return []
+        worst, size, bound = max(self.dictionaries, key=lambda one: one[1] / one[2])
+        refits = plural(len(self.dictionaries), "refit")
+        broken = sum(size > bound for _, size, bound in self.dictionaries)
+        verdict = f"does not hold at {broken} of {refits}" if broken else f"holds at {refits}"
+        return [
+            f"Theorem 1: |S| ≤ 9 C̃ (1 + κ²/λ) q̄ d_eff {verdict}; the closest is refit {worst}, "
+            f"with |S| = {size} and the bound {bound:.4g}"
+        ]
 
 
 def verify(store: EventStore, campaign: str) -> Findings:
@@ -51,6 +68,9 @@ def verify(store: EventStore, campaign: str) -> Findings:
                 found.problems.append(f"{place} does not apply: {type(error).__name__}: {error}")
                 return found
             _count(counts, event)
+            if isinstance(event, events.ModelRefreshed) and event.trials and "dictionary_bound" in event.record:
+                bound = float(event.record["dictionary_bound"])
+                found.dictionaries.append((event.round, event.dictionary_size, bound))
             found.events += 1
     except StoreError as error:
         found.problems.append(str(error))

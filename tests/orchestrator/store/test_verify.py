@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
+from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import AnyStrategy
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
@@ -39,6 +41,7 @@ from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.store import verify as verify_module
 from bbkb.orchestrator.store.store import EventStore, rows_of
 from bbkb.orchestrator.store.verify import Findings, compare, verify
+from bbkb.strategies import BBKB
 from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
 from bbkb.workers.messages import FailureKind
 from tests.examples import examples
@@ -61,12 +64,18 @@ class Killed(BaseException):
     """Stands for SIGKILL."""
 
 
-def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequence[int] = (5,)) -> list[Event]:
-    """The driver's log of a campaign that is killed after a number of steps of its loop, and
-    resumed."""
+def real_log(
+    folder: Path,
+    seed: int = 0,
+    failure_rate: float = 0.2,
+    kills: Sequence[int] = (5,),
+    strategy: AnyStrategy | None = None,
+) -> list[Event]:
+    """The driver's log of a campaign, of uniform by default, that is killed after a number of steps of its loop,
+    and resumed."""
     folder.mkdir()
     x = np.linspace(0.0, 1.0, 20)
-    problem = Problem(seed, Pool(Candidates(x[:, None], {"x": x})), STRATEGIES["uniform"]())
+    problem = Problem(seed, Pool(Candidates(x[:, None], {"x": x})), strategy or STRATEGIES["uniform"]())
     settings = {
         "objective": {"direction": "maximize"},
         "budget": {"evaluations": EVALUATIONS},
@@ -228,6 +237,26 @@ def test_verify_reports_a_disagreement_with_the_campaign_state(
     monkeypatch.setattr(verify_module, "apply", apply_and_miscount)
     (problem,) = findings_of(tmp_path, sound_log).problems
     assert problem.startswith("succeeded: the events count ")
+
+
+def test_verify_says_whether_dictionaries_are_as_small_as_theorem_1_promises(tmp_path: Path) -> None:
+    log = real_log(tmp_path / "theory", kills=(), strategy=BBKB.theory(kernel=RBF(0.3)))
+    refits = [event for event in log if isinstance(event, ModelRefreshed)]
+    assert "dictionary_bound" in refits[-1].record
+    assert f"holds at {len(refits)} refits" in str(findings_of(tmp_path, log))
+
+    def with_too_many_atoms(event: ModelRefreshed) -> list[Event]:
+        return [replace(event, dictionary_size=int(event.record["dictionary_bound"]) + 1)]
+
+    found = findings_of(tmp_path, edit(ModelRefreshed, with_too_many_atoms, nth=1)(log))
+    assert f"does not hold at 1 of {len(refits)} refits; the closest is refit 2" in str(found)
+    assert not found.problems  # the log itself is intact
+
+
+def test_verify_is_silent_about_dictionaries_that_no_theorem_bounds(tmp_path: Path) -> None:
+    log = real_log(tmp_path / "paper", kills=(), strategy=BBKB.paper())
+    assert "effective_dimension" in next(event for event in log if isinstance(event, ModelRefreshed)).record
+    assert "Theorem" not in str(findings_of(tmp_path, log))
 
 
 def test_verify_rejects_an_unknown_campaign(tmp_path: Path, sound_log: list[Event]) -> None:

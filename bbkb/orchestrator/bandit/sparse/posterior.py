@@ -289,6 +289,15 @@ class SparsePosterior:
         depend on the other arms in the call."""
         return self.model.all_arms.moments(self.fit, arms, is_joint=True)
 
+    def effective_dimension(self, pulls: Pulls) -> float:
+        """Return Σ n σ̃² over the `pulls` of the fit, which is d_eff within a factor of 3 where Theorem 1 holds.
+
+        In the module's notation it is Σ b/(b + λ) + (Σ n k(x, x) − Σ b)/λ.
+        """
+        spectrum, regularization = self.fit.spectrum, self.fit.regularization
+        outside = float(pulls.counts[pulls.arms] @ self.model.diagonal[pulls.arms]) - float(spectrum.sum())
+        return float((spectrum / (spectrum + regularization)).sum()) + max(outside, 0.0) / regularization
+
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
         """Return k̃(x, x') and zᵀV⁻¹z' (n, n) of `points` (n), given their y as `rows` (n, r)."""
         explained = (rows * self.fit.spectrum) @ rows.T

@@ -330,6 +330,24 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         return 72.0 * self.drift_factor * math.log(4.0 * max(pulls, 1) / self.delta)
 
     @property
+    def draws_as_proven(self) -> bool:
+        """Whether Theorem 1 covers the draw of the dictionary, if q̄ is large enough."""
+        return self.model is None and self.resampling == "pulls" and self.dictionary_limit is None
+
+    def _sizes(self, state: S) -> Record:
+        """Return the effective dimension, and the largest dictionary that Theorem 1 promises where its conditions
+        hold, 9 C̃ (1 + κ²/λ) q̄ d_eff. Four digits: the last ones of a double depend on the machine."""
+        if state.curve_evidence is not None or not state.evidence.total:
+            return {}
+        dimension = state.posterior.effective_dimension(state.evidence)
+        sizes = {"effective_dimension": dimension}
+        oversampling = self.oversampling_after(state.pulls.total)
+        if self.draws_as_proven and oversampling >= self.proven_oversampling(state.pulls.total):
+            largest_prior = state.model.all_arms.largest_prior / state.model.regularization
+            sizes["dictionary_bound"] = 9.0 * self.drift_factor * (1.0 + largest_prior) * oversampling * dimension
+        return {name: float(f"{size:.4g}") for name, size in sizes.items()}
+
+    @property
     def _pair_limit(self) -> int:
         """The largest number of atoms of a model over steps."""
         return min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
@@ -353,11 +371,12 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
-        """Return the dictionary, the information gain, the warm start's arms, the fitted values,
+        """Return the dictionary with its sizes, the information gain, the warm start's arms, the fitted values,
         and the reliability of steps if there are learning curves."""
         knowledge = state.knowledge
         return {
             "dictionary": state.dictionary.tolist(),
+            **self._sizes(state),
             "information_gain": state.information_gain,
             "initial": list(state.initial),
             **calibration_record(state),

@@ -70,6 +70,11 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
         Doc("The standard deviation of a draw, in posterior standard deviations, > 0; None: β."),
     ] = None
 
+    @property
+    def draws_as_proven(self) -> bool:
+        """False: its batches have no drift budget."""
+        return False
+
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """Return the state before any pull of `arms` (A, d). Raises ValueError for bad arms."""
         base = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)

@@ -324,6 +324,11 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         """C̃."""
         return self.ratio_threshold
 
+    @property
+    def draws_as_proven(self) -> bool:
+        """See `SparseStrategy.draws_as_proven`. Batches must end by the drift budget."""
+        return super().draws_as_proven and self.mode == "batch" and self.termination != "ratio"
+
     def width_at(self, state: SparseState) -> float:
         """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""
         noise = state.model.regularization

@@ -316,6 +316,10 @@ def test_dictionaries_stay_within_theorem_1(resampling: Resampling) -> None:
     strategy = replace(SMOOTH, resampling=resampling)
     for state, _ in list(play(strategy, GRID, 40))[1:]:
         dimension = effective_dimension(strategy.kernel, GRID, state.pulls, strategy.regularization)
+        counts, record = state.pulls.counts, strategy.recorded(state)
+        assert record["effective_dimension"] == pytest.approx(counts @ state.posterior.variance, rel=1e-3)
+        assert dimension / 3 <= record["effective_dimension"] <= 3 * dimension
+        assert "dictionary_bound" not in record  # its q̄ is not that of the theorem
         assert (
             len(state.dictionary)
             <= 9 * 2 * (1 + 1 / strategy.regularization) * strategy.oversampling_after(40) * dimension
