@@ -5,15 +5,13 @@ again, without draws or fits. A file with `space` contains a search over configu
 `arms` contains a search over the rows of an array.
 """
 
-import base64
 import functools
 import hashlib
-import io
 import json
 import sys
 import threading
 import tokenize
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -24,159 +22,17 @@ from numpy.typing import NDArray
 
 from bbkb.objectives.keywords import arguments_of, refuse_unknown
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
-from bbkb.orchestrator.bandit.arms import Arms, Layout, check_features
 from bbkb.orchestrator.bandit.arrays import blas_threads
 from bbkb.orchestrator.bandit.model.model import model_of, scores_among
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.pulls import bounded
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, Posterior, Recommends
-from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.bandit.strategy import EstimatesRewards, Posterior, Recommends
+from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.results import Point, with_point
 from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
 from bbkb.orchestrator.files import read_small, write_text
 from bbkb.orchestrator.wording import facts_html, one_line
-
-
-class Results:
-    """The trials of a search; the best one and the front are determined with the model. Messages
-    call a value `noun`."""
-
-    def __init__(self, search: Search, noun: str) -> None:
-        self._search = search
-        self._goals = search.state.settings.goals
-        self._noun = noun
-
-    @property
-    def _model(self) -> Any:
-        return self._search.view
-
-    @property
-    def trials(self) -> Trials:
-        """All results, in the order of their arrival."""
-        return tuple(self._trial(result) for result in self._search.results)
-
-    @property
-    def best(self) -> TrialResult:
-        """The recommended trial: the arm with the largest mean reward, unless the strategy recommends
-        a different one because rewards are noisy. Raises ValueError if there is none."""
-        if not self._goals.is_single:
-            return self._first_of_front("best")
-        self._check_any("best")
-        strategy = self._search.strategy
-        model = self._model
-        pulls = model.pulls
-        arm = strategy.recommend(model) if isinstance(strategy, Recommends) else None
-        belief = None
-        if arm is None:
-            means = pulls.reward_sums[pulls.finished_arms] / pulls.counts[pulls.finished_arms]
-            arm = int(pulls.finished_arms[np.argmax(means)])
-        elif isinstance(strategy, EstimatesRewards):
-            belief = strategy.estimate(model, arm)
-        value = self._goals.value
-        best = self._mean(arm, value(float(pulls.reward_sums[arm] / pulls.counts[arm])), {})
-        return best if belief is None else replace(best, estimate=value(belief[0]), deviation=belief[1])
-
-    @property
-    def best_observed(self) -> TrialResult:
-        """The trial with the best single value. Raises ValueError if there is none."""
-        if not self._goals.is_single:
-            return self._first_of_front("best_observed")
-        self._check_any("best_observed")
-        results = [(self._goals.reward(each.value), each) for each in self._search.results if each.value is not None]
-        return self._trial(max(results, key=lambda pair: pair[0])[1])
-
-    def _first_of_front(self, name: str) -> TrialResult:
-        self._check_any(name)
-        if front := self.front:
-            return front[0]
-        raise ValueError("no configuration with a result satisfies all constraints")
-
-    def _check_any(self, name: str) -> None:
-        if not len(self._model.pulls.finished_arms):
-            raise ValueError(f"{name} needs at least one {self._noun}; call ask, evaluate, and call tell first")
-
-    @property
-    def front(self) -> Trials:
-        """The trials that satisfy all constraints and that no other trial dominates, with mean
-        values, sorted by the first objective, the best first."""
-        objectives = self._goals.objectives
-        pulls = self._model.pulls
-        finished = pulls.finished_arms
-        means = np.array([output.reward_sums[finished] / output.counts[finished] for output in pulls.outputs])
-        feasible = np.flatnonzero((means[len(objectives) :] >= 0.0).all(axis=0))
-        arms: dict[Point, int] = {}
-        front: list[Point] = []
-        for position in feasible.tolist():
-            point = tuple(means[: len(objectives), position].tolist())
-            if point not in arms:
-                arms[point] = int(finished[position])
-                front = with_point(front, point)
-        return tuple(self._member(arms[point], point) for point in sorted(front, reverse=True))
-
-    @property
-    def facts(self) -> list[tuple[str, str]]:
-        """The number of results and the best result, for a table."""
-        search = self._search
-        facts = [(f"{self._noun}s", str(len(search.results))), ("pending", str(len(search.pending)))]
-        if self.front:
-            best = self.best
-            listed = ", ".join(f"{name}={setting!r}" for name, setting in best.parameters.items())
-            facts += [(f"best {self._noun}", f"{best.value:.6g}"), ("best parameters", listed)]
-        return facts
-
-    def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `rewards` (n,) as for the model: as scores relative to the results under a
-        calibrated model, otherwise unchanged. Raises ValueError before the first result."""
-        pulls = self._model.pulls
-        if pulls.total == 0:
-            raise ValueError("scores needs at least one result; call ask, evaluate, and call tell first")
-        return scores_among(pulls, model_of(self._search.strategy), rewards)
-
-    def _trial(self, result: ArmResult) -> TrialResult:
-        value = result.value
-        return TrialResult(
-            trial=result.trial,
-            parameters=self._parameters(result.arm),
-            value=value,
-            metrics=metrics_with_first(self._goals, value, result.metrics),
-            status="failed" if value is None else "succeeded",
-            is_feasible=None if value is None else self._goals.feasibility(value, result.metrics),
-        )
-
-    def _member(self, arm: int, rewards: Point) -> TrialResult:
-        """Return a member of the front with the means of its rewards and of its constraints'
-        metrics."""
-        pairs = zip(self._goals.objectives, rewards, strict=True)
-        values = {objective.metric: objective.value(reward) for objective, reward in pairs}
-        results = self._results_of(arm)
-        for goal in self._goals.constraints if results else ():
-            if goal.metric not in values:
-                metrics = [each.metrics[goal.metric] for each in results]
-                values[goal.metric] = fmean(bounded(metrics))
-        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values)
-
-    def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
-        """Return an arm with the mean of its values."""
-        trials = [each.trial for each in self._results_of(arm)]
-        return TrialResult(
-            trial=trials[0] if trials else None,
-            parameters=self._parameters(arm),
-            value=value,
-            status="succeeded" if trials else "existing",
-            metrics=metrics,
-            is_feasible=True if self._goals.constraints else None,
-            evaluations=int(self._model.pulls.finished.counts[arm]),
-        )
-
-    def _results_of(self, arm: int) -> list[ArmResult]:
-        """Return the results of an arm that have a value."""
-        return [each for each in self._search.results if each.arm == arm and each.value is not None]
-
-    def _parameters(self, arm: int) -> Mapping[str, Scalar]:
-        return self._search.candidates.parameters(arm)
-
 
 Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 
@@ -199,119 +55,6 @@ _SHOWN = 1000  # characters of an error's text, which may repeat a value of the 
 Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
 _MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
-
-
-def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
-    """Write `saved` as JSON with a checksum, atomically. Raises OSError if it cannot be written."""
-    write_text(Path(path), json.dumps({**saved, _CHECKSUM: _checksum(saved)}) + "\n")
-
-
-def _checksum(saved: Mapping[str, object]) -> str:
-    return hashlib.sha256(json.dumps(saved).encode()).hexdigest()
-
-
-def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, runs_code: bool) -> None:
-    """Call `restore` with the values that `write_saved` wrote. Raises ValueError if the file cannot
-    be read, was not written by `write_saved`, or has another `kind` because the other class wrote
-    it. Nothing is imported unless `runs_code`: without it, a strategy in a module that this program
-    has not imported also raises ValueError."""
-    try:
-        saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
-        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
-            raise ValueError(f"its format must be {FORMAT}")
-        if _CHECKSUM in saved and saved.pop(_CHECKSUM) != _checksum(saved):
-            raise ValueError("its checksum differs from its content; to load it anyway, remove `checksum`")
-        for other, written_by in _CLASSES.items():
-            if other != kind and other in saved:
-                raise ValueError(f"it was written by {written_by}; write {written_by}.load(path)")
-        if not runs_code:
-            _refuse_import(saved)
-        restore(saved)
-    except OSError as error:
-        raise ValueError(f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}") from error
-    except _DAMAGES as error:
-        reason = one_line(f"{type(error).__name__}: {error}", _SHOWN)
-        raise ValueError(f"{path} is not a saved {_CLASSES[kind]}: {reason}") from error
-
-
-def _refuse_import(saved: Entry) -> None:
-    """Raise ValueError if reading the strategy would import a module and so run its code."""
-    strategy = saved.get("strategy")
-    name = strategy.get("name") if isinstance(strategy, dict) else strategy
-    module, colon, _ = str(name).rpartition(":")
-    if colon and module not in sys.modules:
-        raise ValueError(
-            f"its strategy is {name}, and loading it runs the code of {module}: import {module} first, or pass "
-            "run_code=True, if you trust the file"
-        )
-
-
-def dump_log(events: Sequence[Event]) -> list[list[Any]]:
-    """Return the kind and the fields of each event."""
-    # imported here, because only saving needs pydantic
-    from bbkb.orchestrator.campaign.event_json import body_of
-
-    return [[event.kind, json.loads(body_of(event))] for event in events]
-
-
-def read_log(entries: Sequence[Any]) -> Iterator[Event]:
-    """Yield the events that `dump_log` wrote."""
-    from bbkb.orchestrator.campaign.event_json import event_of
-
-    for kind, body in entries:
-        yield event_of(kind, json.dumps(body))
-
-
-def dump_arms(arms: Arms) -> Entry:
-    """Return `arms` as plain values. The float64 features are in NumPy's format, encoded as base64,
-    so that no digit is lost.
-
-    Raises ValueError if the features are not in a single array.
-    """
-    if not isinstance(arms.features, np.ndarray):
-        raise ValueError(f"candidates must be one array to be saved, got {type(arms.features).__name__}")
-    buffer = io.BytesIO()
-    np.save(buffer, arms.features, allow_pickle=False)
-    return {
-        "features": base64.b64encode(buffer.getvalue()).decode("ascii"),
-        "parameters": arms.parameters.tolist(),
-        "extents": arms.extents.tolist(),
-        "repeats": arms.repeats,
-        "is_sequence": arms.layout.is_sequence,
-    }
-
-
-def build_arms(saved: Mapping[str, Any]) -> Arms:
-    """Return the arms that `dump_arms` wrote. Raises ValueError if they are invalid."""
-    content = base64.b64decode(saved["features"], validate=True)
-    features = check_features(np.load(io.BytesIO(content), allow_pickle=False))
-    layout = Layout(
-        parameters=np.array(saved["parameters"], np.intp),
-        extents=np.array(saved["extents"], np.float64),
-        repeats=bool(saved["repeats"]),
-        is_sequence=bool(saved["is_sequence"]),
-    )
-    return Arms(features, layout)
-
-
-def dump_named(strategy: AnyStrategy) -> Entry:
-    """Return the name and the options of the strategy. Raises ValueError if a file cannot represent
-    it."""
-    # imported here, because only saving needs pydantic
-    from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
-
-    try:
-        dumped = dict(dump_strategy(strategy))
-        if build_strategy(dumped) == strategy:
-            return dumped
-        problem = "it would be loaded as another one"
-    except (ValueError, TypeError) as error:  # includes pydantic's errors
-        problem = str(error).splitlines()[0]
-    raise ValueError(
-        f"the strategy {strategy!r} cannot be written into a file: {problem}; its options must be plain values or "
-        "parts of bbkb"
-    )
-
 
 Owner = TypeVar("Owner", bound="AskTell")
 P = ParamSpec("P")
@@ -374,7 +117,31 @@ class AskTell:
             ValueError: if the file cannot be read, or was not written by this class.
         """
         optimizer = cls.__new__(cls)
-        read_saved(path, optimizer._restore, cls.KIND, run_code)
+        try:
+            saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
+            if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+                raise ValueError(f"its format must be {FORMAT}")
+            if _CHECKSUM in saved and saved.pop(_CHECKSUM) != _checksum(saved):
+                raise ValueError("its checksum differs from its content; to load it anyway, remove `checksum`")
+            for other, written_by in _CLASSES.items():
+                if other != cls.KIND and other in saved:
+                    raise ValueError(f"it was written by {written_by}; write {written_by}.load(path)")
+            strategy = saved.get("strategy")
+            name = strategy.get("name") if isinstance(strategy, dict) else strategy
+            module, colon, _ = str(name).rpartition(":")
+            if colon and module not in sys.modules and not run_code:
+                raise ValueError(
+                    f"its strategy is {name}, and loading it runs the code of {module}: import {module} first, or "
+                    "pass run_code=True, if you trust the file"
+                )
+            optimizer._restore(saved)
+        except OSError as error:
+            raise ValueError(
+                f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}"
+            ) from error
+        except _DAMAGES as error:
+            reason = one_line(f"{type(error).__name__}: {error}", _SHOWN)
+            raise ValueError(f"{path} is not a saved {_CLASSES[cls.KIND]}: {reason}") from error
         return optimizer
 
     @exclusive
@@ -388,13 +155,14 @@ class AskTell:
             ValueError: if the strategy contains objects of your own classes.
             OSError: if the file cannot be written.
         """
-        write_saved(path, self._saved())
+        saved = self._saved()
+        write_text(Path(path), json.dumps({**saved, _CHECKSUM: _checksum(saved)}) + "\n")
 
     @property
     @exclusive
     def trials(self) -> Trials:
         """The results in the order of `tell`. The value of a failed evaluation is None."""
-        return self._results.trials
+        return tuple(self._trial(result) for result in self._search.results)
 
     @property
     @exclusive
@@ -407,7 +175,21 @@ class AskTell:
 
         Raises ValueError before the first value, or if no result satisfies all constraints.
         """
-        return self._results.best
+        if not self._goals.is_single:
+            return self._first_of_front("best")
+        self._check_any("best")
+        strategy, model = self._search.strategy, self._model
+        pulls = model.pulls
+        arm = strategy.recommend(model) if isinstance(strategy, Recommends) else None
+        belief = None
+        if arm is None:
+            means = pulls.reward_sums[pulls.finished_arms] / pulls.counts[pulls.finished_arms]
+            arm = int(pulls.finished_arms[np.argmax(means)])
+        elif isinstance(strategy, EstimatesRewards):
+            belief = strategy.estimate(model, arm)
+        value = self._goals.value
+        best = self._mean(arm, value(float(pulls.reward_sums[arm] / pulls.counts[arm])), {})
+        return best if belief is None else replace(best, estimate=value(belief[0]), deviation=belief[1])
 
     @property
     @exclusive
@@ -417,7 +199,11 @@ class AskTell:
 
         Raises ValueError before the first value, or if no result satisfies all constraints.
         """
-        return self._results.best_observed
+        if not self._goals.is_single:
+            return self._first_of_front("best_observed")
+        self._check_any("best_observed")
+        valued = (each for each in self._search.results if each.value is not None)
+        return self._trial(max(valued, key=lambda each: self._goals.reward(each.value or 0.0)))
 
     @property
     @exclusive
@@ -434,23 +220,117 @@ class AskTell:
     @exclusive
     def _repr_html_(self) -> str:
         """Return a small table, for notebooks."""
-        return facts_html(f"{type(self).__name__} of {self._title}", self._results.facts)
+        search = self._search
+        facts = [(f"{self.NOUN}s", str(len(search.results))), ("pending", str(len(search.pending)))]
+        if self._front:
+            best = self.best
+            listed = ", ".join(f"{name}={setting!r}" for name, setting in best.parameters.items())
+            facts += [(f"best {self.NOUN}", f"{best.value:.6g}"), ("best parameters", listed)]
+        return facts_html(f"{type(self).__name__} of {self._title}", facts)
 
     @property
-    def _results(self) -> Results:
-        return Results(self._search, self.NOUN)
+    def _goals(self) -> CampaignGoals:
+        return self._search.state.settings.goals
+
+    @property
+    def _model(self) -> Any:
+        return self._search.view
+
+    def _check_any(self, name: str) -> None:
+        if not len(self._model.pulls.finished_arms):
+            raise ValueError(f"{name} needs at least one {self.NOUN}; call ask, evaluate, and call tell first")
+
+    def _first_of_front(self, name: str) -> TrialResult:
+        self._check_any(name)
+        if front := self._front:
+            return front[0]
+        raise ValueError("no configuration with a result satisfies all constraints")
+
+    @property
+    def _front(self) -> Trials:
+        """The feasible trials that no other trial dominates, with mean values, the best first objective
+        first."""
+        goals = self._goals
+        count = len(goals.objectives)
+        pulls = self._model.pulls
+        finished = pulls.finished_arms
+        means = np.array([output.reward_sums[finished] / output.counts[finished] for output in pulls.outputs])
+        feasible = np.flatnonzero((means[count:] >= 0.0).all(axis=0))
+        arms: dict[Point, int] = {}
+        points: list[Point] = []
+        for position in feasible.tolist():
+            point = tuple(means[:count, position].tolist())
+            if point not in arms:
+                arms[point] = int(finished[position])
+                points = with_point(points, point)
+        front: list[TrialResult] = []
+        for point in sorted(points, reverse=True):
+            pairs = zip(goals.objectives, point, strict=True)
+            values = {objective.metric: objective.value(reward) for objective, reward in pairs}
+            results = self._results_of(arms[point])
+            for goal in goals.constraints if results else ():
+                if goal.metric not in values:
+                    values[goal.metric] = fmean(bounded([each.metrics[goal.metric] for each in results]))
+            front.append(self._mean(arms[point], next(iter(values.values())), {} if goals.is_single else values))
+        return tuple(front)
+
+    def _scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `rewards` (n,) as for the model: as scores relative to the results under a
+        calibrated model, otherwise unchanged. Raises ValueError before the first result."""
+        pulls = self._model.pulls
+        if pulls.total == 0:
+            raise ValueError("scores needs at least one result; call ask, evaluate, and call tell first")
+        return scores_among(pulls, model_of(self._search.strategy), rewards)
+
+    def _trial(self, result: ArmResult) -> TrialResult:
+        value = result.value
+        return TrialResult(
+            trial=result.trial,
+            parameters=self._search.candidates.parameters(result.arm),
+            value=value,
+            metrics=metrics_with_first(self._goals, value, result.metrics),
+            status="failed" if value is None else "succeeded",
+            is_feasible=None if value is None else self._goals.feasibility(value, result.metrics),
+        )
+
+    def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
+        """Return an arm with the mean of its values."""
+        trials = [each.trial for each in self._results_of(arm)]
+        return TrialResult(
+            trial=trials[0] if trials else None,
+            parameters=self._search.candidates.parameters(arm),
+            value=value,
+            status="succeeded" if trials else "existing",
+            metrics=metrics,
+            is_feasible=True if self._goals.constraints else None,
+            evaluations=int(self._model.pulls.finished.counts[arm]),
+        )
+
+    def _results_of(self, arm: int) -> list[ArmResult]:
+        """Return the results of an arm that have a value."""
+        return [each for each in self._search.results if each.arm == arm and each.value is not None]
 
     @exclusive
     def _saved(self) -> Entry:
         """Return the optimizer as plain values."""
-        return {"format": FORMAT, **self._arguments(), "log": dump_log(self._search.events)}
+        # imported here, because only saving needs pydantic
+        from bbkb.orchestrator.campaign.event_json import body_of
+
+        log = [[event.kind, json.loads(body_of(event))] for event in self._search.events]
+        return {"format": FORMAT, **self._arguments(), "log": log}
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Restore the values that `_saved` returned."""
+        from bbkb.orchestrator.campaign.event_json import event_of
+
         search = self._begun(saved)
-        for event in read_log(saved["log"]):
-            search.restore(event)
+        for kind, body in saved["log"]:
+            search.restore(event_of(kind, json.dumps(body)))
         AskTell.__init__(self, search)
 
     __getstate__ = _saved
     __setstate__ = _restore
+
+
+def _checksum(saved: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(saved).encode()).hexdigest()

@@ -1,6 +1,8 @@
 """`CandidateOptimizer`: ask and tell for the rows of an array, without a campaign. It needs only
 NumPy and SciPy."""
 
+import base64
+import io
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -8,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bbkb.objectives.keywords import checks_arguments
-from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, build_arms, dump_arms, dump_named, exclusive
+from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
     StrategyChoice,
     check_existing,
@@ -20,7 +22,7 @@ from bbkb.orchestrator.ask_tell.checks import (
     named_strategy,
 )
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
-from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arms import Arms, Layout, check_features
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
 from bbkb.orchestrator.engine.pool import Pool
@@ -92,17 +94,52 @@ class CandidateOptimizer(AskTell):
         return f"{self._size} candidates"
 
     def _arguments(self) -> Entry:
+        # imported here, because only saving needs pydantic
+        from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
+
         arms = self._search.engine.pool.rows
         assert arms is not None
-        strategy = dump_named(self._search.strategy)
-        return {"arms": dump_arms(arms), "strategy": strategy, "seed": self._search.state.settings.seed}
+        if not isinstance(arms.features, np.ndarray):
+            raise ValueError(f"candidates must be one array to be saved, got {type(arms.features).__name__}")
+        strategy = self._search.strategy
+        try:
+            dumped = dict(dump_strategy(strategy))
+            problem = "" if build_strategy(dumped) == strategy else "it would be loaded as another one"
+        except (ValueError, TypeError) as error:  # includes pydantic's errors
+            problem = str(error).splitlines()[0]
+        if problem:
+            raise ValueError(
+                f"the strategy {strategy!r} cannot be written into a file: {problem}; its options must be plain values "
+                "or parts of bbkb"
+            )
+        features = io.BytesIO()  # in NumPy's format, so that no digit is lost
+        np.save(features, arms.features, allow_pickle=False)
+        return {
+            "arms": {
+                "features": base64.b64encode(features.getvalue()).decode("ascii"),
+                "parameters": arms.parameters.tolist(),
+                "extents": arms.extents.tolist(),
+                "repeats": arms.repeats,
+                "is_sequence": arms.layout.is_sequence,
+            },
+            "strategy": dumped,
+            "seed": self._search.state.settings.seed,
+        }
 
     @staticmethod
     def _begun(saved: Mapping[str, Any]) -> Search:
-        # imported here, because only saving needs pydantic
         from bbkb.orchestrator.settings.strategies import build_strategy
 
-        return _search(build_arms(saved["arms"]), build_strategy(saved["strategy"]), int(saved["seed"]))
+        arms = saved["arms"]
+        content = base64.b64decode(arms["features"], validate=True)
+        features = check_features(np.load(io.BytesIO(content), allow_pickle=False))
+        layout = Layout(
+            parameters=np.array(arms["parameters"], np.intp),
+            extents=np.array(arms["extents"], np.float64),
+            repeats=bool(arms["repeats"]),
+            is_sequence=bool(arms["is_sequence"]),
+        )
+        return _search(Arms(features, layout), build_strategy(saved["strategy"]), int(saved["seed"]))
 
     @exclusive
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
@@ -206,4 +243,4 @@ class CandidateOptimizer(AskTell):
         Raises:
             ValueError: before the first reward, and if they are not numbers.
         """
-        return self._results.scores(check_numbers(rewards, "rewards"))
+        return self._scores(check_numbers(rewards, "rewards"))

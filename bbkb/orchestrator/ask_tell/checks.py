@@ -39,47 +39,31 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
         ValueError: if the choice is not allowed.
     """
     made: str | type[Any] | AnyStrategy = choice() if isinstance(choice, Calibrated) else choice
-    if not isinstance(made, str | type):
-        return _without_pauses(_check_object(made))
-    cls = _strategy_class(made)
-    strategy: AnyStrategy = _without_pauses(cls(**with_preset(cls, {})))
-    if has_existing and any(field.name == "warm_start" for field in fields(cls)):
-        return with_known_results(strategy)
-    return strategy
-
-
-def _without_pauses(strategy: AnyStrategy) -> AnyStrategy:
-    """Return the strategy. Raises ValueError if its trials start from others' checkpoints."""
+    cls: Any
+    if isinstance(made, str):
+        if ":" in made:
+            try:
+                cls = check_class(import_reference(made), f"the strategy {made} ")
+            except ObjectiveError as error:
+                raise ValueError(f"strategy {error}") from error
+        elif made in STRATEGIES:
+            cls = STRATEGIES[made]
+        else:
+            listed = ", ".join(STRATEGIES)
+            raise ValueError(f"strategy must be one of {listed}, got {made!r}{did_you_mean(made, STRATEGIES)}")
+    else:
+        cls = made if isinstance(made, type) else type(made)
+        if made is not cls and not is_dataclass(made):
+            rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
+            raise ValueError(f"{rule}, got {excerpt(made)}")
+        check_class(cls, f"the strategy {cls.__qualname__} ")
+    strategy: AnyStrategy = cls(**with_preset(cls, {})) if isinstance(made, str | type) else made
     if isinstance(strategy, PausesTrials):
-        name = STRATEGIES.name_of(type(strategy)) or type(strategy).__name__
+        name = STRATEGIES.name_of(cls) or cls.__name__
         rule = f"the strategy {name} copies checkpoints, which only a campaign can do"
         raise ValueError(f"{rule}: use `tune` or `bbkb run`")
-    return strategy
-
-
-def _strategy_class(choice: str | type[Any]) -> type[Any]:
-    """Return the class of a strategy: for a listed name, for `module:Name`, or the class itself.
-    Raises ValueError for any other choice."""
-    if isinstance(choice, type):
-        return check_class(choice, f"the strategy {choice.__qualname__} ")
-    if ":" not in choice and choice not in STRATEGIES:
-        listed = ", ".join(STRATEGIES)
-        raise ValueError(f"strategy must be one of {listed}, got {choice!r}{did_you_mean(choice, STRATEGIES)}")
-    if ":" not in choice:
-        return STRATEGIES[choice]
-    try:
-        return check_class(import_reference(choice), f"the strategy {choice} ")
-    except ObjectiveError as error:
-        raise ValueError(f"strategy {error}") from error
-
-
-def _check_object(strategy: AnyStrategy) -> AnyStrategy:
-    """Return an object that already is a strategy. Raises ValueError for anything else."""
-    rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
-    plain: object = strategy
-    if not is_dataclass(plain):
-        raise ValueError(f"{rule}, got {excerpt(strategy)}")
-    _strategy_class(type(strategy))
+    if has_existing and isinstance(made, str | type) and "warm_start" in (field.name for field in fields(cls)):
+        return with_known_results(strategy)
     return strategy
 
 

@@ -270,7 +270,19 @@ class Search:
                 if self._open_arm_near(row) is None:
                     raise
                 rows.append(row)
-        return [self._arm_of(row) for row in rows]
+        arms = []
+        for row in rows:
+            key = row.features[0].tobytes()
+            arm = self._numbered().get(key)
+            if arm is None and (arm := self._open_arm_near(row)) is None:
+                if not isinstance(self.strategy, Grows):
+                    raise ObjectiveError(
+                        f"{row.parameters(0)} is not a candidate, and the strategy does not support other ones"
+                    )
+                self._record(Appended(plain_columns(row), ()))
+                arm = self._numbered()[key]
+            arms.append(arm)
+        return arms
 
     def take(self, event: Event) -> None:
         """Record `event`."""
@@ -290,18 +302,6 @@ class Search:
             self.results.append(ArmResult(running[event.trial].trial.arm, event.value, event.metrics, event.trial))
         elif isinstance(event, TrialFailed):
             self.results.append(ArmResult(running[event.trial].trial.arm, None, trial=event.trial))
-
-    def _arm_of(self, row: Candidates) -> int:
-        key = row.features[0].tobytes()
-        if key not in self._numbered():
-            if (rounded := self._open_arm_near(row)) is not None:
-                return rounded
-            if not isinstance(self.strategy, Grows):
-                raise ObjectiveError(
-                    f"{row.parameters(0)} is not a candidate, and the strategy does not support other ones"
-                )
-            self._record(Appended(plain_columns(row), ()))
-        return self._numbered()[key]
 
     def _open_arm_near(self, row: Candidates) -> int | None:
         """Return the arm of the nearest open trial whose configuration equals `row` up to rounding."""

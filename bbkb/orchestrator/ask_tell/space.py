@@ -70,37 +70,18 @@ def build_search(settings: Settings, strategy: AnyStrategy) -> Search:
     return Search(strategy, Pool(candidates, space, grows), settings)
 
 
-def dump_search(search: Search) -> Entry:
-    """Return the settings of a search and its strategy as plain values."""
-    tree = plain(search.state.settings)
-    return {**{key: tree[key] for key in _SAVED}, "strategy": dump_strategy(search.strategy)}
-
-
-def load_search(saved: Mapping[str, Any]) -> Search:
-    """Return the search, before any event, that `dump_search` wrote."""
-    given = {key: saved[key] for key in _SAVED}
-    settings: Settings = adapter(Settings).validate_python({**given, "name": NAME, "budget": {"evaluations": 1}})
-    return build_search(settings, build_strategy(saved["strategy"]))
-
-
-def title_of(settings: Settings) -> str:
-    """Return the parameters and the goals."""
-    goals = (*settings.goals.objectives, *settings.goals.constraints)
-    return f"{', '.join(settings.space)}, {', '.join(map(str, goals))}"
-
-
-def with_trainings(
+def training_rule(
     settings: Settings, strategy: AnyStrategy, steps: int | None, first_trials: int, checkpoints: object
-) -> Settings:
-    """Return the settings with the rule for trainings in steps, if `steps` is given. Raises ValueError
-    if the arguments, the strategy or the goals do not allow them."""
+) -> ModelStopping | None:
+    """Return the rule for trainings in `steps`; None without them. Raises ValueError if the arguments, the
+    strategy or the goals do not allow them."""
     if steps is None:
         needs = "needs steps, the step at which a training ends; got"
         if first_trials:
             raise ValueError(f"first_trials {needs} {first_trials}")
         if checkpoints is not True:
             raise ValueError(f"checkpoints {needs} {checkpoints!r}")
-        return settings
+        return None
     last_step = check_limit(steps, "steps")
     if not isinstance(checkpoints, bool):
         raise ValueError(f"checkpoints must be True or False, got {checkpoints!r}")
@@ -109,64 +90,13 @@ def with_trainings(
     if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
         able = "a strategy whose model learns curves, such as bbkb with its default preset"
         raise ValueError(f"steps needs {able}; leave out steps, got {strategy!r}")
-    rule = ModelStopping(
+    return ModelStopping(
         first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
         first_steps=first_steps_without_budget(last_step, checkpoints),
         continues=True if checkpoints else "anew",
         last_step=last_step,
         after=STOPPED_FROM,
     )
-    return replace(settings, early_stopping=rule)
-
-
-def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:
-    """Build the search space from the arguments; a `SearchSpace` already contains its forbidden
-    combinations.
-
-    Raises:
-        ObjectiveError: if part of it is invalid, or the strategy does not use its priors.
-        ValueError: if an argument has a wrong type.
-    """
-    if isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple):
-        shape = "" if isinstance(space, Arms) else f" of shape {np.shape(np.asarray(space, object))}"
-        raise ValueError(
-            f"space must be parameters by name such as {{'x': Range(0, 1)}}, got {type(space).__name__}{shape}; for "
-            "candidates that are the rows of an array write CandidateOptimizer(array, …)"
-        )
-    if isinstance(space, SearchSpace):
-        full = space
-    else:
-        clauses = build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
-        full = SearchSpace(build_space(check_space(space, "use CandidateOptimizer(array)")), clauses)
-    if problems := prior_problems(full.parameters, strategy):
-        raise ObjectiveError(str(problems[0]))
-    return full
-
-
-def build_goals(
-    objectives: object, constraints: object, direction: str | None, strategy: AnyStrategy
-) -> tuple[tuple[Objective, ...], tuple[Constraint, ...]]:
-    """Return the objectives and constraints. Raises ValueError if a goal is invalid or the strategy does
-    not support it, and if a direction contradicts the objectives."""
-    sections = {
-        "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
-        "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
-    }
-    goals = checked_goals(sections, strategy)
-    if goals[0] and direction not in (None, goals[0][0].direction):
-        raise ValueError(
-            f"direction must not be given with objectives, which have directions, got {direction!r}: leave it out"
-        )
-    return goals
-
-
-def complete_enqueue(space: SearchSpace, enqueue: object, seed: int) -> Sequence[Mapping[str, Scalar]]:
-    """Return the enqueued configurations, with randomly drawn values for omitted parameters. Raises
-    ValueError or ObjectiveError if a configuration does not belong to the space."""
-    completed, problems = completed_enqueue(space, check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"), seed)
-    if problems:
-        raise ObjectiveError(str(problems[0]))
-    return completed
 
 
 def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
@@ -243,35 +173,63 @@ class Optimizer(AskTell):
         checkpoints: bool = True,
     ) -> None:
         instance = named_strategy(strategy)
-        full = build_search_space(space, forbid, instance)
+        if isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple):
+            shape = "" if isinstance(space, Arms) else f" of shape {np.shape(np.asarray(space, object))}"
+            raise ValueError(
+                f"space must be parameters by name such as {{'x': Range(0, 1)}}, got {type(space).__name__}{shape}; "
+                "for candidates that are the rows of an array write CandidateOptimizer(array, …)"
+            )
+        if isinstance(space, SearchSpace):  # it contains its forbidden combinations
+            full = space
+        else:
+            clauses = build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
+            full = SearchSpace(build_space(check_space(space, "use CandidateOptimizer(array)")), clauses)
+        if problems := prior_problems(full.parameters, instance):
+            raise ObjectiveError(str(problems[0]))
         check_direction(direction)
-        goals = build_goals(objectives, constraints, direction, instance)
+        sections = {
+            "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
+            "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
+        }
+        goals, limits = checked_goals(sections, instance)
+        if goals and direction not in (None, goals[0].direction):
+            raise ValueError(
+                f"direction must not be given with objectives, which have directions, got {direction!r}: leave it out"
+            )
+        given = check_mappings(enqueue, "enqueue", "[{'x': 0.5}]")
+        enqueued, problems = completed_enqueue(full, given, check_seed(seed))
+        if problems:
+            raise ObjectiveError(str(problems[0]))
         settings = Settings(
             name=NAME,
             seed=check_seed(seed),
             objective=ObjectiveSettings(direction=direction),
-            objectives=goals[0],
-            constraints=goals[1],
+            objectives=goals,
+            constraints=limits,
             space=full.parameters,
             forbid=full.forbid,
-            enqueue=tuple(complete_enqueue(full, enqueue, check_seed(seed))),
+            enqueue=tuple(enqueued),
             budget=Budget(evaluations=UNLIMITED),
         )
         check_direction(direction, is_needed=not objectives)
-        settings = with_trainings(settings, instance, steps, first_trials, checkpoints)
-        super().__init__(build_search(settings, instance))
+        rule = training_rule(settings, instance, steps, first_trials, checkpoints)
+        super().__init__(build_search(replace(settings, early_stopping=rule), instance))
         self._search.enqueue(self._search.arms_of(settings.enqueue))
 
     @property
     def _title(self) -> str:
-        return title_of(self._search.state.settings)
+        settings = self._search.state.settings
+        goals = (*settings.goals.objectives, *settings.goals.constraints)
+        return f"{', '.join(settings.space)}, {', '.join(map(str, goals))}"
 
     def _arguments(self) -> Entry:
-        return dump_search(self._search)
+        tree = plain(self._search.state.settings)
+        return {**{key: tree[key] for key in _SAVED}, "strategy": dump_strategy(self._search.strategy)}
 
     @staticmethod
     def _begun(saved: Mapping[str, Any]) -> Search:
-        return load_search(saved)
+        given = {**{key: saved[key] for key in _SAVED}, "name": NAME, "budget": {"evaluations": 1}}
+        return build_search(adapter(Settings).validate_python(given), build_strategy(saved["strategy"]))
 
     @exclusive
     def ask(self, limit: int | None = None, fixed: Mapping[str, Scalar] | None = None) -> "list[OpenTrial]":
@@ -428,7 +386,7 @@ class Optimizer(AskTell):
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the objectives, then those of the constraints, each once."""
-        goals = self._search.state.settings.goals
+        goals = self._goals
         return (goals.objectives[0].metric, *goals.further_metrics)
 
     @property
@@ -454,14 +412,14 @@ class Optimizer(AskTell):
         Raises:
             ValueError: before the first result, and if they are not numbers.
         """
-        return self._results.scores(self._search.state.settings.goals.reward(1.0) * check_numbers(values, "values"))
+        return self._scores(self._goals.reward(1.0) * check_numbers(values, "values"))
 
     @property
     @exclusive
     def front(self) -> Trials:
         """The configurations that satisfy all constraints and that no other one dominates, with the
         mean values of objectives and constraints as `metrics`, the best first objective first."""
-        return self._results.front
+        return self._front
 
     def _arm(self, configuration: Mapping[str, Scalar]) -> int:
         return self._search.arms_of(check_configurations(configuration))[0]

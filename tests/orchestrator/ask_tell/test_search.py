@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from bbkb import CandidateOptimizer
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range, Scalar
-from bbkb.orchestrator.ask_tell.base import dump_log, read_log
-from bbkb.orchestrator.ask_tell.search import ArmResult, Search
-from bbkb.orchestrator.ask_tell.space import NAME, build_search, dump_search, load_search
+from bbkb.orchestrator.ask_tell.search import Search
+from bbkb.orchestrator.ask_tell.space import NAME, build_search
 from bbkb.orchestrator.bandit.strategy import is_grown
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ObjectiveSettings, Settings
 from tests.orchestrator.ask_tell.searches import chosen_strategy, model_of, search_of, with_options
@@ -110,33 +109,6 @@ def built(strategy: str = "bbkb", **options: Any) -> Search:
         budget=Budget(evaluations=UNLIMITED),
     )
     return build_search(settings, chosen_strategy(strategy, options))
-
-
-def begun() -> Search:
-    search = built()
-    search.enqueue(search.arms_of(ENQUEUED))
-    return search
-
-
-def test_repeated_log_chooses_the_same_arms() -> None:
-    first = begun()
-    first.mark_pending(first.arms_of([{"x": 0.123, "kind": "a"}]))
-    for _ in range(8):
-        first.tell([ArmResult(arm, float(arm % 7)) for arm in first.ask(3)])
-    second = load_search(dump_search(first))
-    for event in read_log(dump_log(first.events)):
-        second.restore(event)
-    assert second.state == first.state
-    assert second.results == first.results
-    assert second.ask(5) == first.ask(5)
-    assert len(second.candidates) == len(first.candidates) > 1024
-
-
-def test_enqueued_arms_are_chosen_first() -> None:
-    search = begun()
-    (arm,) = search.ask(1)
-    assert search.arms_of([{"x": 0.5, "kind": "b"}]) == [arm]
-    assert search.pending == [arm]
 
 
 def test_strategy_of_fixed_candidates_accepts_no_others() -> None:
