@@ -47,6 +47,10 @@ class Clock(Section):
     idle: Mapping[str, float] = field(default_factory=dict)
     transit: Mapping[str, float] = field(default_factory=dict)
 
+    def since(self, now: float) -> float:
+        """Return the seconds since the last event."""
+        return max(0.0, now - self.last_time)
+
     def end_attempt(self, waited_from: float, started: float, finished: float) -> None:
         """Add an attempt whose outcome has just been recorded.
 

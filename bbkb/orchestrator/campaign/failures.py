@@ -15,14 +15,13 @@ from bbkb.workers.messages import FailureKind
 WORKERS_AN_ARM_MAY_COST = 3
 WORKERS_A_FURTHER_ARM_MAY_COST = 2
 NODES_A_TRIAL_MAY_COST = 10
-CANCELLATIONS_OF_A_TRIAL = 10
 # Seconds that a trial waits after its second failed attempt. The pause doubles with each further
 # failure, up to the maximum.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 _FEWEST_FAILURES = 10  # of a session without a success, before it gives up
 # These have their own limits. Lost workers are counted by arm.
-_NOT_CHARGED = (FailureKind.WORKER_LOST, FailureKind.NODE_LOST, FailureKind.CANCELLED)
+_NOT_CHARGED = (FailureKind.WORKER_LOST, FailureKind.NODE_LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,6 @@ class AttemptFailures:
     def after(self, kind: FailureKind) -> "AttemptFailures":
         """Return a copy with one more failed attempt of this kind."""
         return AttemptFailures({**self.counts, kind: self.of(kind) + 1})
-
-    @property
-    def charged(self) -> int:
-        """The number of attempts that count against the trial's retries."""
-        return sum(count for kind, count in self.counts.items() if kind not in _NOT_CHARGED)
 
     @property
     def pause_seconds(self) -> float:
@@ -62,8 +56,6 @@ def allows_retry(
     """Return whether a trial is retried after a failure of this kind. Its failed attempts, and the
     workers that its arm has killed in a row, include this one."""
     match kind:
-        case FailureKind.CANCELLED:
-            return failures.of(kind) < CANCELLATIONS_OF_A_TRIAL
         case FailureKind.WORKER_LOST:
             return not costs_too_many_workers(workers_lost, quarantined)
         case FailureKind.NODE_LOST:
@@ -74,7 +66,7 @@ def allows_retry(
             retries = workers.retries or 0  # the same code and seed rarely give another result
         case _:  # a retry rarely helps, and is expensive
             retries = 1 if workers.retries is None else min(1, workers.retries)
-    return failures.charged <= retries
+    return sum(count for each, count in failures.counts.items() if each not in _NOT_CHARGED) <= retries
 
 
 def failures_before_giving_up(slots: int) -> int:

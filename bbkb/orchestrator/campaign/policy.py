@@ -1,7 +1,7 @@
 """The next command of a campaign: when to dispatch, choose, learn, give up and close.
 
-`RUNNING` and `STOPPING` list the rules in order of precedence. The first rule that returns a
-command decides. Every decision follows from the log, so a replay makes the same decisions.
+The rules of `decide` are in order of precedence. Every decision follows from the log, so a replay makes
+the same decisions.
 
 In batch mode, the strategy chooses a whole batch, and learns it after all its trials have ended. A
 batch of more than `MOST_PICKS` pulls is chosen in parts, with the earlier parts pending, while
@@ -24,11 +24,10 @@ additional pick for each result that is likely to arrive during a computation.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from bbkb.orchestrator.bandit.strategy import is_grown
 from bbkb.orchestrator.campaign import commands
-from bbkb.orchestrator.campaign.end_of_budget import Hopeless
 from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.failures import failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
@@ -43,133 +42,80 @@ _LEAST_QUEUE = 8
 _SHORT_SECONDS = 0.05
 
 
-_Rule = Callable[[CampaignState, float], commands.Command | None]
-
-
 def decide(state: CampaignState, now: float) -> commands.Command:
     """Return the next command of an open session. `now`: the executor's time in seconds, used only
     for the budget of hours and for deadlines."""
-    for rule in RUNNING if state.session.phase is Phase.RUNNING else STOPPING:
-        if (command := rule(state, now)) is not None:
-            return command
-    raise AssertionError("the last rule always has a command")
+    session = state.session
+    is_asynchronous = state.settings.is_asynchronous
+    if session.phase is not Phase.RUNNING:
+        if (wait := _wait(state, now)) is not None:
+            return wait
+        # The last results are learned for the recommendation, but not part of a batch, because a resume
+        # could not continue the same batch.
+        is_spent = session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
+        if state.finished and is_spent and is_asynchronous:
+            return commands.Tell(tuple(state.finished))
+        return close(state, session.stop_reason)
+    if (reason := _stop_reason(state, now)) is not None:
+        return commands.Stop(reason)
 
-
-def _stop(state: CampaignState, now: float) -> commands.Command | None:
-    """Stop if a budget is spent, the target is reached, or all evaluations fail."""
-    reason = _stop_reason(state, now)
-    return commands.Stop(reason) if reason else None
-
-
-def _dispatch(state: CampaignState, now: float) -> commands.Command | None:
-    """Dispatch queued attempts to free slots."""
-    room = min(_room(state), state.unspent)
-    if not room or _is_hopeless(state) or state.results.existing.not_learned is not None:
-        return None
-    waits = state.failures.paused
-    waiting = (trial for trial in _queue(state) if waits.get(trial.id, 0.0) <= now)
-    ready = tuple(itertools.islice(waiting, room))
-    return commands.Dispatch(ready) if ready else None
-
-
-def _wait_for_computation(state: CampaignState, now: float) -> commands.Command | None:
-    """Wait for the strategy: it computes one thing at a time."""
-    return _wait(state, now) if state.computation else None
-
-
-def _give_up_budget(state: CampaignState, now: float) -> commands.Command | None:
-    """If the remaining budget cannot complete any trial, learn the last results and stop."""
-    if not _is_hopeless(state):
-        return None
-    if state.finished and state.settings.is_asynchronous:
-        return _learn(state)
-    return _wait(state, now) if state.running else commands.Stop(StopReason.STEPS_SPENT)
-
-
-def _begin(state: CampaignState, _now: float) -> commands.Command | None:
-    """Learn existing results before any trial is chosen."""
-    return None if state.results.existing.not_learned is None else commands.Begin(state.existing_observations)
-
-
-def _grow(state: CampaignState, _now: float) -> commands.Command | None:
-    """Append the candidates that the strategy requested."""
-    return commands.Grow(state.pending) if state.refresh.wants_growth and state.remaining else None
-
-
-def _complete(state: CampaignState, now: float) -> commands.Command | None:
-    """Use the last part of the budget to continue stopped trials to their end.
-
-    If a refresh is due, it comes first, because its results may change this choice.
-    """
-    trials = _trials_to_complete(state)
-    if not trials and not state.end_of_budget.trials:
-        return None
-    if state.finished and _is_learning_due(state):
-        return _learn(state)
-    return commands.Finish(trials) if trials else _wait(state, now) or _close(state, now)
-
-
-def _learn_everything(state: CampaignState, _now: float) -> commands.Command | None:
-    """Learn a whole batch, or the last results, so that the final model contains all of them."""
-    if state.running or state.backlog or not state.finished:
-        return None
-    is_batch_open = state.batch.is_open and not state.batch.stalled
-    has_more = state.remaining and (state.settings.is_asynchronous or is_batch_open)
-    return None if has_more else _learn(state)
-
-
-def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None:
-    """In asynchronous mode, let the strategy learn or choose if more picks are needed."""
-    if not state.settings.is_asynchronous:
-        return None
+    existing, end = state.results.existing.not_learned, state.end_of_budget
     room = _room(state)
-    backlog = _backlog_size(state)
-    queued = len(state.backlog) - sum(time > now for time in state.failures.paused.values())
-    if state.session.slots == 1:
-        if state.running or queued:
-            return None
-        room, backlog = 1, _picks_before_refresh(state) - 1
-    picks = min(room + backlog - queued, state.remaining)
-    is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
-    if picks <= 0 or is_backlog_full:
-        return None
-    if state.finished and _is_learning_due(state):
-        return _learn(state)
-    return None if state.batch.stalled else commands.Ask(state.pending, picks)
+    if not end.is_hopeless and existing is None and (sent := min(room, state.unspent)):
+        waits = state.failures.paused
+        ready = (trial for trial in _queue(state) if waits.get(trial.id, 0.0) <= now)
+        if trials := tuple(itertools.islice(ready, sent)):
+            return commands.Dispatch(trials)
+    if state.computation:  # the strategy computes one thing at a time
+        return commands.Await()
+    if end.is_hopeless:
+        if state.finished and is_asynchronous:
+            return _learn(state)
+        return commands.Await() if state.running else commands.Stop(StopReason.STEPS_SPENT)
+    if existing is not None:
+        return commands.Begin(state.existing_observations)
+    if state.refresh.wants_growth and state.remaining:
+        return commands.Grow(state.pending)
 
+    # The last part of the budget continues stopped trials to their end. If a refresh is due, it comes first,
+    # because its results may change this choice.
+    completed = _trials_to_complete(state, room)
+    if completed or end.trials:
+        if state.finished and _is_learning_due(state):
+            return _learn(state)
+        if completed:
+            return commands.Finish(completed)
+        return _wait(state, now) or close(state, session.stop_reason)
 
-def _ask_for_batch(state: CampaignState, _now: float) -> commands.Command | None:
-    """In batch mode, ask for the next batch, or for the next part of the open batch before workers
-    become idle."""
-    if state.settings.is_asynchronous or state.batch.stalled or not state.remaining:
-        return None
-    is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
-    return None if is_busy else commands.Ask(state.pending, min(state.remaining, MOST_PICKS))
+    # a whole batch, or the last results, so that the final model contains all of them
+    if state.finished and not state.running and not state.backlog:
+        is_batch_open = state.batch.is_open and not state.batch.stalled
+        if not state.remaining or not (is_asynchronous or is_batch_open):
+            return _learn(state)
+
+    if is_asynchronous:
+        if (picks := _picks(state, now, room)) > 0:
+            if state.finished and _is_learning_due(state):
+                return _learn(state)
+            if not state.batch.stalled:
+                return commands.Ask(state.pending, picks)
+    elif state.remaining and not state.batch.stalled:
+        # the next part of an open batch is requested before workers become idle
+        is_busy = len(state.backlog) > session.slots if state.batch.is_open else bool(state.backlog or state.running)
+        if not is_busy:
+            return commands.Ask(state.pending, min(state.remaining, MOST_PICKS))
+    return _wait(state, now) or close(state, session.stop_reason)
 
 
 def _wait(state: CampaignState, now: float) -> commands.Command | None:
-    """Wait for an outcome or a computation, or until a queued attempt may be retried."""
-    may_dispatch = state.session.phase is Phase.RUNNING and bool(state.backlog) and state.unspent
-    if not (state.running or state.computation or may_dispatch):
-        return None
-    if state.running or state.computation or not state.backlog:
+    """Wait for an outcome or a computation, or until a queued attempt may be retried. None if there is
+    nothing to wait for."""
+    if state.running or state.computation:
         return commands.Await()
+    if state.session.phase is not Phase.RUNNING or not state.backlog or not state.unspent:
+        return None
     later = [time for time in state.failures.paused.values() if time > now]
     return commands.Pause(min(later, default=now) - now)
-
-
-def _learn_last_results(state: CampaignState, _now: float) -> commands.Command | None:
-    """Learn the results that arrived after a budget was spent, for the recommendation.
-
-    Part of a batch is not learned, because a resume could not continue the same batch.
-    """
-    is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
-    is_learned = state.finished and is_spent and state.settings.is_asynchronous
-    return commands.Tell(tuple(state.finished)) if is_learned else None
-
-
-def _close(state: CampaignState, _now: float) -> commands.Command:
-    return close(state, state.session.stop_reason)
 
 
 def close(state: CampaignState, stopped: StopReason | None) -> commands.Close:
@@ -199,24 +145,6 @@ def close(state: CampaignState, stopped: StopReason | None) -> commands.Close:
     return commands.Close(SessionOutcome.FAILED, reason)
 
 
-# The first rule that returns a command decides.
-RUNNING: tuple[_Rule, ...] = (
-    _stop,
-    _dispatch,
-    _wait_for_computation,
-    _give_up_budget,
-    _begin,
-    _grow,
-    _complete,
-    _learn_everything,
-    _refresh_or_ask,
-    _ask_for_batch,
-    _wait,
-    _close,
-)
-STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close)
-
-
 def _learn(state: CampaignState) -> commands.Command:
     """Learn all results, after removing the checkpoints that are no longer needed.
 
@@ -230,12 +158,7 @@ def _learn(state: CampaignState) -> commands.Command:
     return commands.Tell(tuple(state.finished))
 
 
-def _is_hopeless(state: CampaignState) -> bool:
-    """Return whether the remaining budget cannot complete any trial."""
-    return isinstance(state.end_of_budget, Hopeless)
-
-
-def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:
+def _trials_to_complete(state: CampaignState, room: int) -> tuple[int, ...]:
     """Return the stopped trials to complete now, at most one for each free slot.
 
     The remaining budget is reserved for these trials. After the last evaluation has begun, they are
@@ -248,7 +171,7 @@ def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:
         return ()
     if not trials and not state.remaining:
         trials = tuple(state.trainings.best_unfinished((), state.hopes))
-    free = _room(state) - sum(1 for _ in _queue(state))
+    free = room - sum(1 for _ in _queue(state))
     return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
 
 
@@ -265,46 +188,41 @@ def _queue(state: CampaignState) -> Iterator[Trial]:
 
 
 def _room(state: CampaignState) -> int:
-    """Return the number of further trials that the executor may receive."""
-    return max(0, state.session.slots + _queue_size(state) - len(state.running))
-
-
-def _queue_size(state: CampaignState) -> int:
-    """Return the number of trials for the executor beyond those that can run: one more for each
-    worker if evaluations are short, none with a budget of steps, which the trials would exceed. The
-    executor starts them while this process still records results.
+    """Return the number of further trials that the executor may receive: beyond those that can run, one
+    more for each worker if evaluations are short, none with a budget of steps, which the trials would
+    exceed. The executor starts them while this process still records results.
     """
-    if state.settings.budget.steps is not None:
-        return 0
+    slots = state.session.slots
     is_short = 0.0 < state.durations.evaluation_sum < _SHORT_SECONDS * state.totals.succeeded
-    return max(state.session.slots, _LEAST_QUEUE) if is_short else 0
+    queued = max(slots, _LEAST_QUEUE) if is_short and state.settings.budget.steps is None else 0
+    return max(0, slots + queued - len(state.running))
 
 
-def _picks_before_refresh(state: CampaignState) -> int:
-    """Return the number of picks before the next refresh, the next one included, with one worker.
-
-    Trainings that are stopped early change the choice before the next refresh, as does a trial that waits
-    before it is retried.
+def _picks(state: CampaignState, now: float, room: int) -> int:
+    """Return the number of picks that are needed now in asynchronous mode: for `room` further trials, and for
+    the backlog while the strategy computes. With one worker, those until the next refresh, that one included.
     """
-    if state.settings.stopping is not None or state.settings.budget.steps is not None or state.backlog:
-        return 1
-    counts = itertools.count(1)
-    return next(count for count in counts if count == _MOST_TOGETHER or _is_refresh_due(state, count))
-
-
-def _backlog_size(state: CampaignState) -> int:
-    """Return the number of picks to prepare beyond those for free workers."""
-    seconds = state.durations.choosing + state.durations.refreshing
-    if seconds <= 0.0 or state.durations.between_outcomes <= 0.0:
-        return 0
-    largest = _LARGEST_BACKLOG * max(state.session.slots, _LEAST_QUEUE)
-    return min(largest, math.ceil(_BACKLOG_MARGIN * seconds / state.durations.between_outcomes))
+    queued = len(state.backlog) - sum(time > now for time in state.failures.paused.values())
+    if state.session.slots == 1:
+        if state.running or queued:
+            return 0
+        # trainings that are stopped early change the choice before the next refresh, as does a waiting retry
+        alone = state.settings.stopping is not None or state.settings.budget.steps is not None or state.backlog
+        most = 1 if alone else _MOST_TOGETHER
+        together = next((count for count in range(1, most) if _is_refresh_due(state, count)), most)
+        return min(together, state.remaining)
+    seconds, between = state.durations.choosing + state.durations.refreshing, state.durations.between_outcomes
+    backlog = 0
+    if seconds > 0.0 and between > 0.0:
+        largest = _LARGEST_BACKLOG * max(state.session.slots, _LEAST_QUEUE)
+        backlog = min(largest, math.ceil(_BACKLOG_MARGIN * seconds / between))
+    is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
+    return 0 if is_backlog_full else min(room + backlog - queued, state.remaining)
 
 
 def _is_learning_due(state: CampaignState) -> bool:
     """Return whether the strategy should learn the results that have arrived."""
-    is_needed = bool(state.batch.stalled) or state.trainings.learns_removal
-    return is_needed or _is_refresh_due(state)
+    return bool(state.batch.stalled) or state.trainings.learns_removal or _is_refresh_due(state)
 
 
 def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:
@@ -316,28 +234,19 @@ def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
-    budget = state.settings.budget
+    budget, session = state.settings.budget, state.session
     best = state.results.best
     reward = state.settings.goals.reward
-    session = state.session
     if budget.target is not None and best is not None and reward(best.value) >= reward(budget.target):
         return StopReason.TARGET_REACHED
-    elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
-    if budget.seconds is not None and elapsed >= budget.seconds:
+    if budget.seconds is not None and state.clock.elapsed_seconds + state.clock.since(now) >= budget.seconds:
         return StopReason.TIME_SPENT
-    are_steps_spent = budget.steps is not None and state.trainings.steps.total >= budget.steps
-    if are_steps_spent and not _completes_first(state):
-        return StopReason.STEPS_SPENT
-    if session.succeeded == 0 and budget.is_limited and session.failed >= failures_before_giving_up(session.slots):
+    fails = session.failed >= failures_before_giving_up(session.slots)
+    if budget.steps is not None and state.trainings.steps.total >= budget.steps:
+        # the first trial may exceed the budget to be completed, but not if all trials fail
+        completes_first = not state.totals.succeeded and not fails and bool(state.end_of_budget.trials)
+        if not completes_first:
+            return StopReason.STEPS_SPENT
+    if session.succeeded == 0 and budget.is_limited and fails:
         return StopReason.EVERYTHING_FAILS
-    return state.results.gains.stop_reason(budget.stop_when, state.totals.ended, state.session.slots)
-
-
-def _completes_first(state: CampaignState) -> bool:
-    """Return whether the first trial is still to be completed, which may exceed a budget of steps.
-
-    A session does not try this with an unlimited number of failing trials.
-    """
-    failures = failures_before_giving_up(state.session.slots)
-    is_hopeful = not state.totals.succeeded and state.session.failed < failures
-    return is_hopeful and bool(state.end_of_budget.trials)
+    return state.results.gains.stop_reason(budget.stop_when, state.totals.ended, session.slots)

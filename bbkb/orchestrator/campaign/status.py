@@ -15,6 +15,7 @@ from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.goals import VALUE
 from bbkb.orchestrator.campaign.state import CampaignState, EndedAttempt, Run, Session, idle_cause
+from bbkb.orchestrator.campaign.training_rules import StoppingRule
 from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.orchestrator.wording import duration, plural
 
@@ -30,6 +31,20 @@ _LEAST_FINISHED = 3  # with fewer finished trials there are no warnings about th
 _SHORT_SECONDS = 0.2  # shorter trainings may end before a response arrives on Ray
 _LEAST_SHORT = 20  # trainings, for a warning about that
 _MOST_SHOWN = 5  # trials in one warning
+_RUNNING_SHOWN = 8
+
+
+def _work_seconds(clock: Clock, session: Session, running: Mapping[int, Run], since: float) -> tuple[float, float]:
+    """Return all worker-seconds and those spent evaluating, `since` seconds after an event."""
+    now = clock.last_time + since
+    under_way = sum(max(0.0, now - run.since) for run in running.values()) if session.is_open else 0.0
+    return clock.capacity_seconds + since * session.slots, clock.busy_seconds + under_way
+
+
+def _mark(clock: Clock, session: Session, running: Mapping[int, Run], since: float) -> Mark:
+    capacity, busy = _work_seconds(clock, session, running, since)
+    idle = sum(clock.idle.values()) + since * max(0, session.slots - len(running))
+    return Mark(clock.last_time + since, capacity, max(0.0, capacity - busy - idle))
 
 
 def marks_after(clock: Clock, session: Session, running: Mapping[int, Run]) -> tuple[Mark, ...]:
@@ -43,181 +58,120 @@ def marks_after(clock: Clock, session: Session, running: Mapping[int, Run]) -> t
 def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
     """Return the warnings about workers and trainings by kind, `since` seconds after an event; only
     those about trainings if it is None, because no session is open."""
-    by_kind: dict[str, str] = {}
-    if since is not None:
-        by_kind["places"] = _few_places(state)
-        by_kind["late"] = _late(state, since)
-        by_kind["old"] = _not_ended(state, since)
-    if state.settings.stopping is not None:
-        by_kind["silent"] = _no_reports(state)
-        by_kind["last step"] = _other_last_step(state)
-        by_kind["unlike"] = _unlike_ends(state)
-        by_kind["restarted"] = _restarts(state)
-        by_kind["unreported"] = _unreported_metric(state)
-        by_kind["short"] = _too_short(state)
-    return {kind: text for kind, text in by_kind.items() if text}
+    on_workers = {} if since is None else _on_workers(state, since)
+    stopping = state.settings.stopping
+    return on_workers if stopping is None else on_workers | _on_trainings(state, stopping)
 
 
-def _few_places(state: CampaignState) -> str:
-    requested = state.settings.workers.requested
-    if requested is None or state.session.slots >= requested:
-        return ""
-    return (
-        f"there are slots for {state.session.slots} of the {plural(requested, 'worker')} that workers.count asks for; "
-        f"further trials wait for nodes with room for {state.settings.workers.needs}"
-    )
-
-
-def _late(state: CampaignState, since: float) -> str:
-    """Return a warning if attempts start long after they were passed to workers."""
-    marks = state.session.marks
-    if len(marks) < _WINDOW_MARKS:
-        return ""
-    first = marks[0]
-    last = _mark(state.clock, state.session, state.running, since)
-    window = last.capacity - first.capacity
-    share = (last.missing - first.missing) / window if window > 0.0 else 0.0
-    before = first.missing / first.capacity if first.capacity > 0.0 else 0.0
-    if share - before < _ADDED_LOSS:
-        return ""
-    return (
-        f"in the last {duration(last.time - first.time)}, the workers spent {share:.0%} between a trial's dispatch and "
-        f"its start, {before:.0%} before: a worker process may not have been replaced; see `ray status`"
-    )
-
-
-def _not_ended(state: CampaignState, since: float) -> str:
-    """Return a warning about evaluations that should have started or ended by now."""
-    limit, why = _longest_wait(state)
-    now = state.clock.last_time + since
-    old = [trial for trial, run in state.running.items() if now - run.since > limit]
-    if not old:
-        return ""
-    return (
-        f"{plural(len(old), 'trial')} ({_first_of(sorted(old))}) had no outcome for more than {duration(limit)}, {why}"
-    )
-
-
-def _longest_wait(state: CampaignState) -> tuple[float, str]:
-    """Return the seconds after which a missing outcome deserves a warning, and the words for it."""
-    timeout = state.settings.workers.timeout_seconds
-    longest = state.durations.longest_evaluation
-    if timeout is not None:
-        return (
-            _START_SECONDS + _TIMEOUT_FACTOR * timeout,
-            f"although workers.timeout_seconds = {timeout:g} ends evaluations: no worker has started it; the cluster "
-            "may lack capacity (`ray status`)",
+def _on_workers(state: CampaignState, since: float) -> dict[str, str]:
+    """Return warnings about missing slots, late starts, and evaluations that should have started or ended by now."""
+    texts: dict[str, str] = {}
+    workers, session = state.settings.workers, state.session
+    if workers.requested is not None and session.slots < workers.requested:
+        texts["places"] = (
+            f"there are slots for {session.slots} of the {plural(workers.requested, 'worker')} that workers.count "
+            f"asks for; further trials wait for nodes with room for {workers.needs}"
         )
+    if len(session.marks) >= _WINDOW_MARKS:
+        first = session.marks[0]
+        last = _mark(state.clock, session, state.running, since)
+        window = last.capacity - first.capacity
+        share = (last.missing - first.missing) / window if window > 0.0 else 0.0
+        before = first.missing / first.capacity if first.capacity > 0.0 else 0.0
+        if share - before >= _ADDED_LOSS:
+            texts["late"] = (
+                f"in the last {duration(last.time - first.time)}, the workers spent {share:.0%} between a trial's "
+                f"dispatch and its start, {before:.0%} before: a worker process may not have been replaced; see "
+                "`ray status`"
+            )
+    longest = state.durations.longest_evaluation
     limit = max(_LEAST_OLD_SECONDS, _OLD_FACTOR * longest)
-    if longest:
-        return limit, (
+    if workers.timeout_seconds is not None:
+        limit = _START_SECONDS + _TIMEOUT_FACTOR * workers.timeout_seconds
+        why = (
+            f"although workers.timeout_seconds = {workers.timeout_seconds:g} ends evaluations: no worker has started "
+            "it; the cluster may lack capacity (`ray status`)"
+        )
+    elif longest:
+        why = (
             f"the longest evaluation took {duration(longest)}: one hangs (workers.timeout_seconds ends it), or no "
             "worker started it"
         )
-    return limit, (
-        "and no evaluation of this campaign has ended yet: they take long, one hangs (workers.timeout_seconds ends "
-        "it), or no worker started it (`ray status`)"
-    )
+    else:
+        why = (
+            "and no evaluation of this campaign has ended yet: they take long, one hangs (workers.timeout_seconds ends "
+            "it), or no worker started it (`ray status`)"
+        )
+    now = state.clock.last_time + since
+    if old := sorted(trial for trial, run in state.running.items() if now - run.since > limit):
+        texts["old"] = (
+            f"{plural(len(old), 'trial')} ({_first_of(old)}) had no outcome for more than {duration(limit)}, {why}"
+        )
+    return texts
 
 
-def _mark(clock: Clock, session: Session, running: Mapping[int, Run], since: float) -> Mark:
-    now = clock.last_time + since
-    capacity = clock.capacity_seconds + since * session.slots
-    under_way = sum(max(0.0, now - run.since) for run in running.values())
-    idle = sum(clock.idle.values()) + since * max(0, session.slots - len(running))
-    return Mark(now, capacity, max(0.0, capacity - clock.busy_seconds - under_way - idle))
+def _on_trainings(state: CampaignState, stopping: StoppingRule) -> dict[str, str]:
+    """Return warnings about trials that early stopping cannot judge, and about restarted ones."""
+    texts: dict[str, str] = {}
+    settings, totals, trainings = state.settings, state.totals, state.trainings
+    whole, last_step, furthest = trainings.whole, settings.last_step, trainings.furthest_step
+    if totals.succeeded >= _LEAST_FINISHED and not (totals.stopped or whole.count):
+        texts["silent"] = (
+            f"none of the {plural(totals.succeeded, 'finished trial')} reported a value, so early "
+            "stopping stops none: a function calls report(value, step) with steps 1, 2, …, a command "
+            "prints lines BBKB_REPORT step value"
+        )
 
-
-def _no_reports(state: CampaignState) -> str:
-    has_reports = state.totals.stopped or state.trainings.whole.count
-    if state.totals.succeeded < _LEAST_FINISHED or has_reports:
-        return ""
-    return (
-        f"none of the {plural(state.totals.succeeded, 'finished trial')} reported a value, so early "
-        "stopping stops none: a function calls report(value, step) with steps 1, 2, …, a command "
-        "prints lines BBKB_REPORT step value"
-    )
-
-
-def _other_last_step(state: CampaignState) -> str:
-    """Return a warning if trainings end before or after the last step in the settings."""
-    last_step = state.settings.last_step
-    furthest = state.trainings.furthest_step
-    whole = state.trainings.whole
-    if last_step is None:
-        return ""
     remedy = "the model expects the final value there; set it to the last step of a complete training"
-    if furthest > last_step:
-        return f"trials report steps up to {furthest}, and early_stopping.last_step is {last_step}: {remedy}"
-    if whole.count >= _LEAST_FINISHED and whole.largest_step < last_step:
-        return (
+    if last_step is not None and furthest > last_step:
+        texts["last step"] = (
+            f"trials report steps up to {furthest}, and early_stopping.last_step is {last_step}: {remedy}"
+        )
+    elif last_step is not None and whole.count >= _LEAST_FINISHED and whole.largest_step < last_step:
+        texts["last step"] = (
             f"{plural(whole.count, 'trial')} finished at step {whole.largest_step} or before, and "
             f"early_stopping.last_step is {last_step}: {remedy}, and report steps from 1 on. If the "
             "training library ends trainings itself, leave that out (early_stopping_rounds of XGBoost "
             "and LightGBM, the callbacks early_stopping or EarlyStopping)"
         )
-    return ""
 
-
-def _unlike_ends(state: CampaignState) -> str:
-    whole = state.trainings.whole
-    goals = state.settings.goals
     newest = whole.newest_unlike
-    if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
-        return ""
-    reported, returned = goals.reward(newest.reported), goals.reward(newest.returned)  # as values again
-    return (
-        f"{whole.unlike} of {plural(whole.count, 'finished trial')} returned something unlike their "
-        f"reports (trial {newest.trial}: last reported {reported:.6g}, returned {returned:.6g}): "
-        "a trial must report the quantity that it returns, on its scale and in its direction"
-    )
+    if newest is not None and whole.unlike >= _LEAST_FINISHED and 2 * whole.unlike > whole.count:
+        reported, returned = map(settings.goals.reward, (newest.reported, newest.returned))  # as values again
+        texts["unlike"] = (
+            f"{whole.unlike} of {plural(whole.count, 'finished trial')} returned something unlike their "
+            f"reports (trial {newest.trial}: last reported {reported:.6g}, returned {returned:.6g}): "
+            "a trial must report the quantity that it returns, on its scale and in its direction"
+        )
 
+    if (restarted := sorted(trainings.without_checkpoint)) and settings.has_checkpoints:
+        texts["restarted"] = (
+            f"{plural(len(restarted), 'continued trial')} ({_first_of(restarted)}) restarted at the first step: "
+            "the checkpoint in the trial's folder is missing or was not read; repeated steps take "
+            "time and provide no new information"
+        )
 
-def _restarts(state: CampaignState) -> str:
-    """Return a warning about continued trials that restarted although they have checkpoints."""
-    trials = sorted(state.trainings.without_checkpoint)
-    if not trials or not state.settings.has_checkpoints:
-        return ""
-    return (
-        f"{plural(len(trials), 'continued trial')} ({_first_of(trials)}) restarted at the first step: the "
-        "checkpoint in the trial's folder is missing or was not read; repeated steps take "
-        "time and provide no new information"
-    )
+    metric = stopping.metric  # compared by a fixed rule
+    if metric is not None and not (trainings.rungs.best or trainings.rungs.rewards) and whole.count >= _LEAST_FINISHED:
+        texts["unreported"] = (
+            f"trials do not report {metric}, which early stopping compares, so it stops none: report it at "
+            f"each step, as in report({{{metric!r}: …}}, step)"
+        )
 
-
-def _unreported_metric(state: CampaignState) -> str:
-    """Return a warning if trials do not report the metric that a fixed rule compares, so it stops none."""
-    metric = None if state.settings.stopping is None else state.settings.stopping.metric
-    has_rungs = state.trainings.rungs.best or state.trainings.rungs.rewards
-    if metric is None or has_rungs or state.trainings.whole.count < _LEAST_FINISHED:
-        return ""
-    return (
-        f"trials do not report {metric}, which early stopping compares, so it stops none: report it at each step, as "
-        f"in report({{{metric!r}: …}}, step)"
-    )
-
-
-def _too_short(state: CampaignState) -> str:
-    """Return a warning if trainings on Ray end before the response to a report can reach them."""
-    finished = state.trainings.whole.count
-    is_paused = state.settings.training is not None  # at steps that the worker knows
-    if is_paused or state.totals.stopped or finished < _LEAST_SHORT or not state.settings.workers.traits.on_ray:
-        return ""
-    seconds = state.clock.busy_seconds / finished
-    if seconds >= _SHORT_SECONDS:
-        return ""
-    return (
-        f"early stopping stopped none of {plural(finished, 'training')}, which take {duration(seconds)} each: on Ray, "
-        "the response to a report takes some milliseconds, and a training waits at most a tenth of its time for it; "
-        "workers.executor inline stops at once"
-    )
+    is_paused = settings.training is not None  # at steps that the worker knows
+    if not is_paused and not totals.stopped and whole.count >= _LEAST_SHORT and settings.workers.traits.on_ray:
+        seconds = state.clock.busy_seconds / whole.count
+        if seconds < _SHORT_SECONDS:
+            texts["short"] = (
+                f"early stopping stopped none of {plural(whole.count, 'training')}, which take {duration(seconds)} "
+                "each: on Ray, the response to a report takes some milliseconds, and a training waits at most a "
+                "tenth of its time for it; workers.executor inline stops at once"
+            )
+    return texts
 
 
 def _first_of(trials: Sequence[int]) -> str:
     return ", ".join(map(str, trials[:_MOST_SHOWN])) + (", …" if len(trials) > _MOST_SHOWN else "")
-
-
-_RUNNING_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,29 +343,118 @@ class Status:
         return f"{done}/{self.budget.evaluations}" if self.budget.is_counted else str(done)
 
 
-def status_of(
-    name: str,
-    state: CampaignState,
-    now: float | None = None,
-    activity: str = "",
-) -> Status:
+def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
     """Summarize `state`. `now` adds the time since the last event, and running evaluations."""
-    session = state.session
-    since = max(0.0, now - state.clock.last_time) if now is not None and session.is_open else 0.0
+    session, totals, clock, refresh, batch = state.session, state.totals, state.clock, state.refresh, state.batch
+    goals, budget, results = state.settings.goals, state.settings.budget, state.results
+    is_open = session.is_open
+    since = clock.since(now) if now is not None and is_open else 0.0
+    elapsed = clock.elapsed_seconds + since
+    capacity, busy = _work_seconds(clock, session, state.running, since)
+
+    in_flight = min(len(state.running), session.slots) if is_open else 0
+    shown = min(_RUNNING_SHOWN, session.slots) if is_open else 0  # the newest wait in the executor
+    longest = heapq.nsmallest(shown, state.running.items(), key=lambda item: (item[1].since, item[0]))
+    best = state.best_known
+    found = (
+        {}
+        if best is None
+        else {key: getattr(best, key) for key in ("value", "trial", "arm", "parameters", "metrics", "origin")}
+    )
+    risen_at = 0 if best is not None and best.trial is None else results.gains.risen_at
+
+    # at the pace so far, at most the remaining hours
+    left, steps = None, state.trainings.steps.total
+    if totals.ended and is_open:
+        share = max(0, budget.evaluations - totals.ended) / totals.ended
+        if budget.steps is not None and steps:
+            share = min(share, max(0, budget.steps - steps) / steps)
+        left = elapsed * share
+        left = left if budget.seconds is None else max(0.0, min(left, budget.seconds - elapsed))
+    # these evaluations divided among all workers, or the longest one
+    least_seconds = 0.0
+    if clock.capacity_seconds > 0.0:
+        spread = clock.busy_seconds / clock.capacity_seconds * clock.elapsed_seconds
+        least_seconds = max(spread, min(state.durations.longest_evaluation, clock.elapsed_seconds))
+
+    goals_status = None
+    if not goals.is_single:
+        front = results.front
+        pairs = zip(goals.objectives, front.reference(goals), strict=False)
+        goals_status = GoalsStatus(
+            objectives=tuple(map(str, goals.objectives)),
+            constraints=tuple(map(str, goals.constraints)),
+            front=len(front.members),
+            hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
+            reference=tuple(objective.value(reward) for objective, reward in pairs),
+            feasible=front.feasible / front.results if front.results else None,
+        )
     return Status(
         name=name,
         phase=session.phase,
         activity=activity,
         outcome=session.outcome or "",
         reason=session.close_reason or session.stop_reason or "",
-        remarks=_remarks(state, since if session.is_open else None),
-        last_time=state.clock.last_time,
-        trials=_trials_status(state, since),
-        best=_best_status(state),
-        budget=_budget_status(state, since),
-        workers=_workers_status(state, since),
-        model=_model_status(state),
-        goals=_goals_status(state),
+        remarks=(
+            *state.notes.remarks,
+            *(() if refresh.learned is None else refresh.learned.remarks),
+            *warnings(state, since if is_open else None).values(),
+        ),
+        last_time=clock.last_time,
+        trials=TrialsStatus(
+            chosen=totals.chosen,
+            succeeded=totals.succeeded,
+            failed=totals.failed,
+            stopped=totals.stopped,
+            paused=len(state.trainings.paused) if is_open else 0,
+            in_flight=in_flight,
+            waiting=0 if session.outcome == "finished" else len(state.backlog) + len(state.running) - in_flight,
+            running=tuple(
+                RunningTrial(
+                    trial, run.trial.attempt, max(0.0, clock.last_time + since - run.since), run.trial.parameters
+                )
+                for trial, run in longest
+            ),
+            recent=state.notes.recent,
+            existing=results.existing.count,
+            existing_outside=results.existing.outside,
+            existing_unmatched=results.existing.unmatched,
+            failures=state.notes.failures,
+        ),
+        best=BestStatus(
+            metric=goals.objectives[0].metric,
+            direction=f"{goals.objectives[0].direction}d",
+            recommended=refresh.recommended,
+            **found,
+        ),
+        budget=BudgetStatus(
+            evaluations=budget.evaluations,
+            step_budget=budget.steps,
+            steps=steps,
+            elapsed_seconds=elapsed,
+            left_seconds=left,
+        ),
+        workers=WorkersStatus(
+            slots=session.slots,
+            epoch=session.epoch,
+            set_aside=state.failures.quarantined,
+            utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
+            idle_seconds=idle_seconds(state, since),
+            least_seconds=least_seconds,
+        ),
+        model=ModelStatus(
+            is_asynchronous=state.settings.is_asynchronous,
+            refreshes=refresh.round,
+            batch=batch.number,
+            batch_size=batch.size,
+            dictionary_size=refresh.dictionary_size,
+            calibration=None if refresh.learned is None else refresh.learned.share,
+            possible_gain=results.gains.possible,
+            last_gain=None if results.gains.best is None else max(0, totals.succeeded - risen_at),
+            steps_reliability=state.steps_reliability,
+            forecasts=tuple(state.trainings.forecasts.values()),
+        ),
+        goals=goals_status,
     )
 
 
@@ -430,158 +473,10 @@ def without_process(status: Status, activity: str) -> Status:
     )
 
 
-def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
-    totals = state.totals
-    is_open = state.session.is_open
-    in_flight = min(len(state.running), state.session.slots) if is_open else 0
-    return TrialsStatus(
-        chosen=totals.chosen,
-        succeeded=totals.succeeded,
-        failed=totals.failed,
-        stopped=totals.stopped,
-        paused=len(state.trainings.paused) if is_open else 0,
-        in_flight=in_flight,
-        waiting=0 if state.session.outcome == "finished" else len(state.backlog) + len(state.running) - in_flight,
-        running=_longest_running(state, state.clock.last_time + since) if is_open else (),
-        recent=state.notes.recent,
-        existing=state.results.existing.count,
-        existing_outside=state.results.existing.outside,
-        existing_unmatched=state.results.existing.unmatched,
-        failures=state.notes.failures,
-    )
-
-
-def _best_status(state: CampaignState) -> BestStatus:
-    best = state.best_known
-    objective = state.settings.goals.objectives[0]
-    status = BestStatus(
-        metric=objective.metric,
-        direction=f"{objective.direction}d",
-        recommended=state.refresh.recommended,
-    )
-    if best is None:
-        return status
-    return replace(
-        status,
-        value=best.value,
-        trial=best.trial,
-        arm=best.arm,
-        parameters=best.parameters,
-        metrics=best.metrics,
-        origin=best.origin,
-    )
-
-
-def _budget_status(state: CampaignState, since: float) -> BudgetStatus:
-    elapsed = state.clock.elapsed_seconds + since
-    return BudgetStatus(
-        evaluations=state.settings.budget.evaluations,
-        step_budget=state.settings.budget.steps,
-        steps=state.trainings.steps.total,
-        elapsed_seconds=elapsed,
-        left_seconds=_seconds_left(state, elapsed),
-    )
-
-
-def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
-    capacity, busy = _work_seconds(state, since)
-    return WorkersStatus(
-        slots=state.session.slots,
-        epoch=state.session.epoch,
-        set_aside=state.failures.quarantined,
-        utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
-        idle_seconds=idle_seconds(state, since),
-        least_seconds=_least_seconds(state),
-    )
-
-
-def _model_status(state: CampaignState) -> ModelStatus:
-    refresh = state.refresh
-    gains = state.results.gains
-    best = state.best_known
-    risen_at = 0 if best is not None and best.trial is None else gains.risen_at
-    since = max(0, state.totals.succeeded - risen_at)
-    return ModelStatus(
-        is_asynchronous=state.settings.is_asynchronous,
-        refreshes=refresh.round,
-        batch=state.batch.number,
-        batch_size=state.batch.size,
-        dictionary_size=refresh.dictionary_size,
-        calibration=None if refresh.learned is None else refresh.learned.share,
-        possible_gain=gains.possible,
-        last_gain=None if gains.best is None else since,
-        steps_reliability=state.steps_reliability,
-        forecasts=tuple(state.trainings.forecasts.values()),
-    )
-
-
-def _remarks(state: CampaignState, since: float | None) -> tuple[str, ...]:
-    on_model = () if state.refresh.learned is None else state.refresh.learned.remarks
-    return (*state.notes.remarks, *on_model, *warnings(state, since).values())
-
-
-def _goals_status(state: CampaignState) -> GoalsStatus | None:
-    goals = state.settings.goals
-    front = state.results.front
-    if goals.is_single:
-        return None
-    pairs = zip(goals.objectives, front.reference(goals), strict=False)
-    return GoalsStatus(
-        objectives=tuple(map(str, goals.objectives)),
-        constraints=tuple(map(str, goals.constraints)),
-        front=len(front.members),
-        hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
-        reference=tuple(objective.value(reward) for objective, reward in pairs),
-        feasible=front.feasible / front.results if front.results else None,
-    )
-
-
-def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ...]:
-    shown = min(_RUNNING_SHOWN, state.session.slots)  # the newest wait in the executor
-    longest = heapq.nsmallest(shown, state.running.items(), key=lambda item: (item[1].since, item[0]))
-    return tuple(
-        RunningTrial(trial, run.trial.attempt, max(0.0, now - run.since), run.trial.parameters)
-        for trial, run in longest
-    )
-
-
-def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
-    """Return all worker-seconds and those spent evaluating, `since` seconds after an event."""
-    now = state.clock.last_time + since
-    running = state.running.values() if state.session.is_open else ()
-    under_way = sum(max(0.0, now - run.since) for run in running)
-    return state.clock.capacity_seconds + since * state.session.slots, state.clock.busy_seconds + under_way
-
-
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
     """Return idle worker-seconds by cause, `since` seconds after an event; not negligible ones."""
-    capacity, busy = _work_seconds(state, since)
+    capacity, busy = _work_seconds(state.clock, state.session, state.running, since)
     idle = plus(state.clock.idle, idle_cause(state), since * state.free)
     explained = {**idle, **state.clock.transit}
     causes = {**explained, "other": capacity - busy - sum(explained.values())}
     return {cause: seconds for cause, seconds in causes.items() if seconds > 0.001 * capacity}
-
-
-def _least_seconds(state: CampaignState) -> float:
-    """Return the shortest possible duration of the completed evaluations: their sum divided among
-    all workers, or the longest one."""
-    clock = state.clock
-    if clock.capacity_seconds <= 0.0:
-        return 0.0
-    spread = clock.busy_seconds / clock.capacity_seconds * clock.elapsed_seconds
-    return max(spread, min(state.durations.longest_evaluation, clock.elapsed_seconds))
-
-
-def _seconds_left(state: CampaignState, elapsed: float) -> float | None:
-    """Return the time that the remaining budget takes at the pace so far, at most the remaining
-    hours; None before the first result."""
-    budget = state.settings.budget
-    done = state.totals.ended
-    steps = state.trainings.steps.total
-    if not done or not state.session.is_open:
-        return None
-    share = max(0, budget.evaluations - done) / done
-    if budget.steps is not None and steps:
-        share = min(share, max(0, budget.steps - steps) / steps)
-    left = elapsed * share
-    return left if budget.seconds is None else max(0.0, min(left, budget.seconds - elapsed))

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from bbkb.orchestrator.bandit.results import Turn
-from bbkb.orchestrator.campaign.end_of_budget import Completes, Hopeless
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule
 
@@ -51,11 +50,11 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
             at_rung = StopCause.PAUSE
     if rule is None:
         return at_rung
-    match state.end_of_budget:
-        case Completes(trials, stops_others=True) if trial not in trials:
-            return StopCause.FINISH
-        case Hopeless(out_of_reach) if trial in out_of_reach:
-            return StopCause.SPENT
+    end = state.end_of_budget
+    if end.stops_others and trial not in end.trials:
+        return StopCause.FINISH
+    if trial in end.out_of_reach:
+        return StopCause.SPENT
     if rule.is_first_training(trial, trainings.continued):
         curve = trainings.curves.get(trial)
         is_done = curve is not None and _is_nearest_report(curve.steps, rule.first_steps)

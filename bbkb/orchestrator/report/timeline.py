@@ -36,7 +36,6 @@ _COLORS = {
     FailureKind.OUT_OF_MEMORY: "--memory",
     FailureKind.WORKER_LOST: "--lost",
     FailureKind.NODE_LOST: "--lost",
-    FailureKind.CANCELLED: "--cancelled",
 }
 _UNITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
 _MANY_BARS = 1500  # more bars slow down a browser, and a screen cannot resolve them

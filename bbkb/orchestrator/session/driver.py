@@ -285,7 +285,7 @@ class Driver:
             self._evaluations.commit()
             return commands.Close(session.outcome, session.close_reason)
         now = self._executor.now()
-        idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
+        idle = idle_seconds(self._campaign, self._campaign.clock.since(now))
         self.recorder.record(
             events.SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle)
         )

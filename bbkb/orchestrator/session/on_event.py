@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, TrialFailed
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.store.runs import Run
-from bbkb.workers.messages import FailureKind
 
 _LOGGER = logging.getLogger("bbkb.on_event")
 SECONDS = 10.0  # the time-out of the command
@@ -37,7 +36,7 @@ def commands(command: str | None, run: Run, status: Callable[[], Status]) -> Ite
             thread.submit(_run, command, run, name, text)
 
     def take(event: Event) -> None:
-        if isinstance(event, TrialFailed) and event.failure != FailureKind.CANCELLED:
+        if isinstance(event, TrialFailed):
             tell("failure", f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}")
         elif isinstance(event, SessionClosed):
             now = status()

@@ -102,7 +102,7 @@ class HealthLog:
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS
-        texts = warnings(campaign, max(0.0, now - campaign.clock.last_time))
+        texts = warnings(campaign, campaign.clock.since(now))
         for kind, text in texts.items():
             if kind not in self._kinds:
                 _LOGGER.warning("%s", text)

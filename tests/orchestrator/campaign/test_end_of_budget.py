@@ -6,7 +6,7 @@ import pytest
 
 from bbkb.orchestrator.campaign import settings
 from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
-from bbkb.orchestrator.campaign.end_of_budget import Enough
+from bbkb.orchestrator.campaign.end_of_budget import ENOUGH
 from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived, StopReason
 from bbkb.orchestrator.campaign.failures import failures_before_giving_up
 from bbkb.orchestrator.campaign.policy import decide
@@ -23,7 +23,7 @@ from tests.reported import reported
 def reserved(state: CampaignState) -> tuple[int, ...] | None:
     """The trials that the remaining budget is reserved for; None: it is not reserved."""
     plan = state.end_of_budget
-    return None if isinstance(plan, Enough) else plan.trials
+    return None if plan == ENOUGH else plan.trials
 
 
 def test_end_of_budget_completes_the_best_stopped_trial() -> None:

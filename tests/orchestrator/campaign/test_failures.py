@@ -4,7 +4,6 @@ import pytest
 
 from bbkb.orchestrator.campaign.commands import Ask, Dispatch, Pause
 from bbkb.orchestrator.campaign.failures import (
-    CANCELLATIONS_OF_A_TRIAL,
     LONGEST_PAUSE_SECONDS,
     MOST_CAUSES,
     NODES_A_TRIAL_MAY_COST,
@@ -56,7 +55,6 @@ def test_retry_is_first_in_the_queue_with_the_next_attempt_number() -> None:
         (FailureKind.OUT_OF_MEMORY, 2, 2),
         (FailureKind.WORKER_LOST, WORKERS_AN_ARM_MAY_COST, WORKERS_AN_ARM_MAY_COST),
         (FailureKind.NODE_LOST, NODES_A_TRIAL_MAY_COST, NODES_A_TRIAL_MAY_COST),
-        (FailureKind.CANCELLED, CANCELLATIONS_OF_A_TRIAL, CANCELLATIONS_OF_A_TRIAL),
     ],
 )
 def test_failure_kinds_have_their_own_number_of_attempts(
@@ -81,10 +79,6 @@ def test_after_a_configuration_that_crashes_the_next_ones_get_two_attempts() -> 
     lost, kind = AttemptFailures({FailureKind.WORKER_LOST: 2}), FailureKind.WORKER_LOST
     assert allows_retry(Workers(), kind, lost, workers_lost=2)
     assert not allows_retry(Workers(), kind, lost, workers_lost=2, quarantined=(7,))
-
-
-def test_cancelled_attempt_does_not_use_up_the_retries() -> None:
-    assert allows_retry(Workers(retries=0), FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
 
 
 @pytest.mark.parametrize("kind", FailureKind)

@@ -92,9 +92,9 @@ CLOSING = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budge
 KEEP = "cat >> got; echo >> got"
 
 
-def failed_trial(failure: FailureKind = FailureKind.ERROR) -> TrialFailed:
+def failed_trial() -> TrialFailed:
     attempt: dict[str, Any] = {"trial": 3, "attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w"}
-    return TrialFailed(time=1.0, failure=failure, message="no data", is_final=True, **attempt)
+    return TrialFailed(time=1.0, failure=FailureKind.ERROR, message="no data", is_final=True, **attempt)
 
 
 def run(command: str | None, folder: Path, *events: Event) -> list[dict[str, str]]:
@@ -108,8 +108,7 @@ def run(command: str | None, folder: Path, *events: Event) -> list[dict[str, str
 
 
 def test_command_hears_of_the_first_failure_and_the_end_once(tmp_path: Path) -> None:
-    events = failed_trial(FailureKind.CANCELLED), failed_trial(), failed_trial(), CLOSING
-    failure, end = run(KEEP, tmp_path, *events)
+    failure, end = run(KEEP, tmp_path, failed_trial(), failed_trial(), CLOSING)
     assert (failure["event"], end["event"]) == ("failure", "ended")
     assert failure["text"] == "bbkb campaign first: trial 3 failed (error): no data"
     assert end["text"].startswith("bbkb campaign first: finished: budget spent; ")
