@@ -108,12 +108,7 @@ class Written:
     write: Callable[[Any], Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Schema:
-        return {
-            "type": "function-after",
-            "function": {"type": "no-info", "function": lambda value: value},
-            "schema": handler(source),
-            "serialization": {"type": "function-plain", "function": self.write},
-        }
+        return {**handler(source), "serialization": {"type": "function-plain", "function": self.write}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,5 +141,5 @@ def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> 
         if len(trials) == remaining.most:
             break
     if not trials and not remaining.has_finished:
-        trials = best[:1]
+        trials = [*best[:1]]
     return remaining.reserved(trials)

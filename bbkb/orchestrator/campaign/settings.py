@@ -444,7 +444,12 @@ class Workers(Section):
 
     def largest_share(self, space: Mapping[str, Parameter]) -> Share:
         """Return the largest known amount of each resource that a trial takes."""
-        return self.share_of({} if self.gpus_from is None else {self.gpus_from: _largest(space.get(self.gpus_from))})
+        if self.gpus_from is None:
+            return self.share_of({})
+        parameter = space.get(self.gpus_from)
+        levels = () if parameter is None else parameter.levels or ends_of(parameter)
+        largest = max((level for level in levels if isinstance(level, int | float)), default=None)
+        return self.share_of({self.gpus_from: largest})
 
     @property
     def is_gang(self) -> bool:
@@ -597,28 +602,26 @@ PARAMETERS: Mapping[str, type[Parameter]] = {  # kinds of parameters by their id
 }
 
 
+def parameter_kind(options: Tree) -> type[Parameter]:
+    """Return the kind that the keys of a parameter identify. Raises ValueError."""
+    for key, kind in PARAMETERS.items():
+        if key in options:
+            return kind
+    raise ValueError("must have low and high, or choices, or ordered, or constant")
+
+
 def _read_space(space: Mapping[str, Any]) -> dict[str, Parameter]:
     """Return the parameters that `plain_space` wrote."""
-    return {name: _read_parameter(options) for name, options in space.items()}
-
-
-def _read_parameter(options: Any) -> Parameter:
-    if isinstance(options, Parameter):
-        return options
-    kind = next((cls for key, cls in PARAMETERS.items() if key in options), None)
-    if kind is None:
-        raise ValueError("must have low and high, or choices, or ordered, or constant")
-    return kind(**options)
+    return {
+        name: options if isinstance(options, Parameter) else parameter_kind(options)(**options)
+        for name, options in space.items()
+    }
 
 
 def plain_space(space: Mapping[str, Parameter]) -> dict[str, dict[str, Any]]:
     """Return the parameters as plain values."""
     plain: dict[str, dict[str, Any]] = _plain(space)
     return plain
-
-
-def _read_forbid(clauses: Any) -> tuple[Clause, ...]:
-    return clauses_of(tuple(clauses)) if clauses else ()
 
 
 def _plain(value: Any) -> Any:
@@ -656,7 +659,7 @@ class Settings(Section):
     ] = field(default_factory=dict)
     forbid: Annotated[
         tuple[Clause, ...],
-        Plain(_read_forbid, _plain),
+        Plain(lambda clauses: clauses_of(tuple(clauses)) if clauses else (), _plain),
         Doc("Excluded combinations of values, such as {model: svm, kernel: poly}."),
     ] = ()
     enqueue: Annotated[tuple[Configuration, ...], LISTED, Doc("Configurations to evaluate first, in this order.")] = ()
@@ -833,8 +836,3 @@ def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:
     if isinstance(parameter, Range):
         return (parameter.low, parameter.high)
     return (parameter.constant,) if isinstance(parameter, Constant) else ()
-
-
-def _largest(parameter: Parameter | None) -> float | None:
-    levels = () if parameter is None else parameter.levels or ends_of(parameter)
-    return max((level for level in levels if isinstance(level, int | float)), default=None)

@@ -308,9 +308,7 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
     gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, settings.budget.stop_when)
     if gains is not state.results.gains:
         draft.results.gains = gains
-    chosen = [
-        Trial(pick.trial, pick.arm, pick.parameters, starts_from=pick.starts_from) for pick in event.picks
-    ]  # fmt: skip
+    chosen = [Trial(pick.trial, pick.arm, pick.parameters, starts_from=pick.starts_from) for pick in event.picks]
     for trial in chosen:
         if trial.starts_from is not None:
             draft.trainings.start_from(trial, trial.starts_from, settings.stopping, settings.budget.steps is not None)
@@ -330,24 +328,15 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
     draft.computation = None
     if state.refresh.is_unused:
         draft.refresh.is_unused = False
-    if (remark := _remark_on(state, event)) is not None:
+    is_everything = state.totals.chosen + count >= settings.budget.evaluations
+    has_result = state.totals.succeeded or state.results.existing.count
+    is_own = settings.has_own_strategy and not event.is_enqueued
+    if is_own and not has_result and is_everything and count > _LARGE_BATCH * state.session.slots:
+        remark = (
+            f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: "
+            "`limit` of its ask is what is left of the budget, and it has to return a batch"
+        )
         draft.notes.remarks = (*draft.notes.remarks, remark)
-
-
-def _remark_on(state: CampaignState, event: events.BatchChosen) -> str | None:
-    """Return a remark if a user's own strategy chose the whole budget before it learned any result."""
-    if not state.settings.has_own_strategy or event.is_enqueued:
-        return None
-    if state.totals.succeeded or state.results.existing.count:
-        return None
-    count = len(event.picks)
-    is_everything = state.totals.chosen + count >= state.settings.budget.evaluations
-    if not is_everything or count <= _LARGE_BATCH * state.session.slots:
-        return None
-    return (
-        f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: "
-        "`limit` of its ask is what is left of the budget, and it has to return a batch"
-    )
 
 
 def _refresh(draft: Draft, event: events.ModelRefreshed) -> None:

@@ -18,14 +18,13 @@ from pydantic import TypeAdapter, ValidationError
 
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.annotations import Section, annotations_of, whole
+from bbkb.orchestrator.annotations import Section, annotations_of, default_of, whole
 from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategy import AnyStrategy
 from bbkb.orchestrator.campaign.goals import Constraint, Objective
 from bbkb.orchestrator.campaign.settings import (
     Budget,
     CandidateSettings,
-    Data,
     KnownRun,
     ObjectiveSettings,
     OptunaStudy,
@@ -138,27 +137,21 @@ class _Reading:
 
     def read(self) -> Settings:
         """Return the settings, with placeholders for wrong sections."""
-        self._read_sections()
-        self.problems = without_meant(self.problems)
-        settings = Settings(**{**_ANY, **self.values})
-        between = list(problems_between(settings, self.objective, self.strategy, self.values))
-        self.problems += between
-        return self._completed(settings, wrong={problem.keys[0] for problem in between})
-
-    def _read_sections(self) -> None:
         tree = dict(self.tree)
         if isinstance(tree.get("space"), str):
             self._attempt("space", lambda: self._read_space_file(tree))
-        for key in [key for key in tree if key not in _hints()]:
-            self.problems.append(unknown_section(str(key), Settings))
-        self._read_objective(tree)
-        for key in (key for key in _hints() if key not in _READ_APART):
+        self.problems += [unknown_section(str(key), Settings) for key in tree if key not in _hints()]
+        self._attempt("objective", lambda: self._objective(tree))
+        for key in _hints():
+            if key in _READ_APART:
+                continue
             if key in tree:
-                self._attempt(key, partial(self._section, key, tree[key]))
+                read = _READERS.get(key)
+                self._attempt(key, partial(read, self, tree[key]) if read else partial(_take, key, tree[key]))
             elif key in _ANY:
                 self.problems.append(Refusal((key,), "is required"))
             else:
-                self.values[key] = _default(key)
+                self.values[key] = default_of(Settings.__dataclass_fields__[key])
         self._attempt("strategy", lambda: self._strategy(tree.get("strategy", {})))
         is_unreadable = isinstance(self.tree.get("space"), str) and "space" not in self.values  # a wrong file
         if not is_unreadable and self.values.keys() >= {"objective", "candidates"}:
@@ -168,10 +161,33 @@ class _Reading:
         if "runs" in self.values:
             self.values["runs"] = str(Path.cwd() / Path(self.values["runs"]).expanduser())
         if "data" in self.values:
-            self.values["data"] = self._data(self.values["data"])
+            # worker processes and a later resume may not have the variable
+            folder, variable = self.values["data"].folder, os.environ.get("BBKB_DATA")
+            if folder is not None:
+                self.values["data"] = replace(self.values["data"], folder=self._path(folder))
+            elif variable:
+                self.values["data"] = replace(self.values["data"], folder=str(Path(variable).expanduser().absolute()))
+        self.problems = without_meant(self.problems)
 
-    def _section(self, key: str, value: object) -> Any:
-        return _READERS[key](self, value) if key in _READERS else _take(key, value)
+        settings = Settings(**{**_ANY, **self.values})
+        between = list(problems_between(settings, self.objective, self.strategy, self.values))
+        self.problems += between
+        wrong = {problem.keys[0] for problem in between}
+        if settings.space and {"space", "forbid", "enqueue"} <= self.values.keys() - wrong:
+            # recorded completely, so that a resume needs no draws
+            whole_ones, mistakes = completed_enqueue(
+                SearchSpace(settings.space, settings.forbid),
+                settings.enqueue,
+                settings.seed,
+                bool(settings.known_results),
+            )
+            self.problems += mistakes
+            settings = replace(settings, enqueue=whole_ones)
+        if settings.objective.direction is None:
+            settings = replace(settings, objective=replace(settings.objective, direction="maximize"))
+        if settings.known_results and hasattr(self.strategy, "warm_start"):
+            settings = replace(settings, strategy=dump_strategy(with_known_results(self.strategy)))
+        return settings
 
     def _attempt(self, key: str, read: Callable[[], Any]) -> None:
         """Store the section that `read` returns, or its mistakes."""
@@ -184,23 +200,20 @@ class _Reading:
         except ValueError as error:
             self.problems.append(align((key,), str(error), self.tree.get(key)))
 
-    def _read_objective(self, tree: dict[str, Any]) -> None:
-        def read() -> ObjectiveSettings:
-            section: ObjectiveSettings = _take("objective", tree.get("objective", {}))
-            check_sources(section)
-            objectives = tree.get("objectives")
-            first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
-            if section.direction is None and isinstance(first, Mapping):
-                # a wrong one is reported once
-                is_minimized = first.get("direction") == "minimize"
-                section = replace(section, direction="minimize" if is_minimized else "maximize")
-            if len(section.sources) != 1:  # reported elsewhere; the options cannot be checked then
-                return replace(section, options={})
-            (source,) = section.sources
-            self.objective = build_objective(source, getattr(section, source), section.options, self.folder)
-            return replace(section, options=dump_objective(self.objective))
-
-        self._attempt("objective", read)
+    def _objective(self, tree: Tree) -> ObjectiveSettings:
+        section: ObjectiveSettings = _take("objective", tree.get("objective", {}))
+        check_sources(section)
+        objectives = tree.get("objectives")
+        first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
+        if section.direction is None and isinstance(first, Mapping):
+            # a wrong one is reported once
+            is_minimized = first.get("direction") == "minimize"
+            section = replace(section, direction="minimize" if is_minimized else "maximize")
+        if len(section.sources) != 1:  # reported elsewhere; the options cannot be checked then
+            return replace(section, options={})
+        (source,) = section.sources
+        self.objective = build_objective(source, getattr(section, source), section.options, self.folder)
+        return replace(section, options=dump_objective(self.objective))
 
     def _read_space_file(self, tree: dict[str, Any]) -> object:
         """Read a ConfigSpace file into `space` and `forbid` of `tree`."""
@@ -222,36 +235,26 @@ class _Reading:
         return dump_strategy(self.strategy)
 
     def _known(self, sources: object) -> tuple[Source, ...]:
-        return tuple(self._imported(number, source) for number, source in enumerate(_take("known_results", sources)))
-
-    def _imported(self, number: int, source: Source) -> Source:
-        """Return a source with absolute paths, in which results of another tuner have been read."""
+        """Return the sources with absolute paths, in which results of another tuner have been read."""
         direction = self.values["objective"].direction or "maximize"
-        try:
+        known: list[Source] = []
+        for number, source in enumerate(_take("known_results", sources)):
             match source:
                 case OptunaStudy():
-                    return read_study(source.optuna, source.study, self.folder, direction)
+                    with _refusing(number, "optuna"):
+                        known.append(read_study(source.optuna, source.study, self.folder, direction))
                 case TuneExperiment():
-                    return read_tune(self.folder / Path(source.ray_tune).expanduser(), source.metric)
-        except UserError as error:
-            key = "optuna" if isinstance(source, OptunaStudy) else "ray_tune"
-            raise RefusalError([Refusal((number, key), f": {error}")]) from error
-        match source:
-            case ResultTable():
-                return replace(source, table=self._path(source.table))
-            case KnownRun(store=None):
-                return replace(source, run=self._path(source.run))
-            case KnownRun(store=str(url)):
-                return replace(source, store=self._store(url))
-        return source
-
-    def _data(self, data: Data) -> Data:
-        """Return the section with its folder, else that of the environment, which worker processes
-        and a later resume may not have."""
-        if data.folder is not None:
-            return replace(data, folder=self._path(data.folder))
-        folder = os.environ.get("BBKB_DATA")
-        return replace(data, folder=str(Path(folder).expanduser().absolute()) if folder else None)
+                    with _refusing(number, "ray_tune"):
+                        known.append(read_tune(self.folder / Path(source.ray_tune).expanduser(), source.metric))
+                case ResultTable():
+                    known.append(replace(source, table=self._path(source.table)))
+                case KnownRun(store=None):
+                    known.append(replace(source, run=self._path(source.run)))
+                case KnownRun(store=str(url)):
+                    known.append(replace(source, store=self._store(url)))
+                case _:
+                    known.append(source)
+        return tuple(known)
 
     def _path(self, path: str) -> str:
         return str(self.folder / Path(path).expanduser())
@@ -261,22 +264,14 @@ class _Reading:
         is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
         return f"{scheme}{slashes}{self._path(path)}" if is_relative else url
 
-    def _completed(self, settings: Settings, wrong: set[str | int]) -> Settings:
-        """Return the settings with all that follows from several sections."""
-        is_right = {"space", "forbid", "enqueue"} <= self.values.keys() - wrong
-        if settings.space and is_right:
-            # recorded completely, so that a resume needs no draws
-            space = SearchSpace(settings.space, settings.forbid)
-            whole_ones, mistakes = completed_enqueue(
-                space, settings.enqueue, settings.seed, bool(settings.known_results)
-            )
-            self.problems += mistakes
-            settings = replace(settings, enqueue=whole_ones)
-        if settings.objective.direction is None:
-            settings = replace(settings, objective=replace(settings.objective, direction="maximize"))
-        if settings.known_results and hasattr(self.strategy, "warm_start"):
-            settings = replace(settings, strategy=dump_strategy(with_known_results(self.strategy)))
-        return settings
+
+@contextmanager
+def _refusing(*keys: str | int) -> Iterator[None]:
+    """Report an error as a mistake at `keys`."""
+    try:
+        yield
+    except UserError as error:
+        raise RefusalError([Refusal(keys, f": {error}")]) from error
 
 
 @cache
@@ -295,11 +290,6 @@ def _adapter(key: str) -> TypeAdapter[Any]:
 def _take(key: str, value: object) -> Any:
     """Return a section of plain values."""
     return getattr(_adapter(key).validate_python({key: value}), key)
-
-
-def _default(key: str) -> Any:
-    field = Settings.__dataclass_fields__[key]
-    return field.default_factory() if callable(field.default_factory) else field.default
 
 
 def _budget(reading: _Reading, tree: Any) -> Budget:

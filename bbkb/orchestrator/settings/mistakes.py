@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
+from itertools import chain
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import ValidationError
@@ -83,10 +84,19 @@ class RefusalError(ValueError):
 def describe(error: ValidationError, tree: object, model: type | None = None) -> list[Refusal]:
     """Return the mistakes in `tree` that pydantic found. The dataclass `model` defines the valid
     keys."""
-    candidates = [
-        found for details in error.errors(include_url=False) for found in _describe_details(details, tree, model)
-    ]
-    return without_meant(_without_union_noise(candidates))
+    found = [each for details in error.errors(include_url=False) for each in _describe_details(details, tree, model)]
+    # only the mistakes of a union's member that was validated furthest; if several got equally far: A or B
+    problems: dict[tuple[Keys, str | None], Refusal] = {}
+    for problem, union in found:
+        rivals = [rival.keys for rival, other in found if union is not None and other == union]
+        if rivals and len(problem.keys) < max(map(len, rivals)):
+            continue
+        key = (problem.keys, problem.rule if union is None else None)
+        first = problems.setdefault(key, problem)
+        alternative = problem.rule.removeprefix("must be ")
+        if alternative != problem.rule and alternative not in first.rule:
+            problems[key] = replace(first, rule=f"{first.rule} or {alternative}")
+    return without_meant([*problems.values()])
 
 
 def without_meant(problems: Sequence[Refusal]) -> list[Refusal]:
@@ -145,27 +155,22 @@ def _unknown(loc: Keys, keys: Keys, model: type | None) -> Refusal:
     sections = _sections_at(model, keys[:-1])
     chosen = [section for section in sections if _selector(section)[1] in loc] or sections
     existing = _names_in(chosen)
-    if len(keys) == 1 and (meant := _in_section(key, model)):
-        return Refusal(keys, f"is not a known key; did you mean {'.'.join(meant)!r}?", meant=meant)
+    if len(keys) == 1:
+        # such as `time`, which means budget.hours; or the same key of a section, unless a section has this meaning
+        fields = {} if model is None else annotations_of(model)
+        names = {
+            name: _names_in(dataclasses_in(annotation))
+            for name, annotation in fields.items()
+            if get_origin(_bare(annotation)) is not tuple
+        }
+        owned = ((section, name) for section, inner in names.items() if (name := meaning(key, inner)))
+        same = ((section, key) for section, inner in names.items() if key in inner and not meaning(key, list(fields)))
+        if meant := next(chain(owned, same), ()):
+            return Refusal(keys, f"is not a known key; did you mean {'.'.join(meant)!r}?", meant=meant)
     owners = [_selector(section) for section in sections if key in _names_in([section])]
     if owners and all(name for name, _ in owners):
         return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
     return unknown_key(key, existing).below(*keys[:-1])
-
-
-def _in_section(key: str, model: type | None) -> tuple[str, ...]:
-    """Return the path of the key in a section that `key` means, such as budget, hours for `time`, or
-    else of the same key, unless a section has this meaning; empty if there is none."""
-    fields = {} if model is None else annotations_of(model)
-    sections = {
-        name: _names_in(dataclasses_in(annotation)) for name, annotation in fields.items() if not _is_list(annotation)
-    }
-    for section, names in sections.items():
-        if name := meaning(key, names):
-            return section, name
-    if meaning(key, list(fields)):
-        return ()
-    return next(((section, key) for section, names in sections.items() if key in names), ())
 
 
 def _duration_hint(key: str, value: object) -> str:
@@ -203,19 +208,28 @@ def _describe_details(details: ErrorDetails, tree: object, model: type | None) -
         return [(align(keys, str(error), details["input"]), union)]
     if kind == REFUSED:
         return [(Refusal(keys, details["msg"]), None)]
-    if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return [(_wrong_tag(keys, ctx, model), None)]
+    if kind in ("union_tag_invalid", "union_tag_not_found"):  # a key such as `rule` selects no member
+        key = ctx["discriminator"].strip("'")
+        if "tag" not in ctx:
+            tags = [_selector(section)[1] for section in _sections_at(model, keys)]
+            return [(Refusal((*keys, key), f"is required: one of {', '.join(tags)}"), None)]
+        *first, last = map(repr, _QUOTED.findall(ctx["expected_tags"]))
+        return [(Refusal((*keys, key), f"must be {', '.join(first)} or {last}", excerpt(ctx["tag"])), None)]
     if kind in _UNKNOWN:
         return [(_unknown(loc, keys, model), union)]
     got = "" if kind == "missing" else excerpt(details["input"])
     if kind == "model_attributes_type":  # of a union that a key of a mapping selects
-        tags = [": ".join(_selector(section)) for section in _sections_at(model, keys)]
-        return [(Refusal(keys, f"must be a mapping such as {{{next(iter(tags), '…')}}}", got), None)]
+        examples = [": ".join(_selector(section)) for section in _sections_at(model, keys)]
+        return [(Refusal(keys, f"must be a mapping such as {{{next(iter(examples), '…')}}}", got), None)]
     if keys and kind in ("float_type", "float_parsing", "int_type"):
         got += _duration_hint(str(keys[-1]), details["input"])
     if kind == "literal_error":
         got += did_you_mean(str(details["input"]), _QUOTED.findall(ctx["expected"]))
-    rule = _rule(kind, details["msg"], ctx)
+    rule = re.sub(r"^(Input|Value|String) should", "must", details["msg"])
+    if kind in _RULES:
+        rule = _RULES[kind].format_map(ctx)
+    elif (family := kind.partition("_")[0]) in _TYPES and kind.endswith(("_type", "_parsing", "_parsing_size")):
+        rule = f"must be {_TYPES[family]}"
     existing = _names_in(_sections_at(model, keys))
     if kind == "dataclass_type" and existing:
         ending = ["…"] * (len(existing) > _NAMED_KEYS)
@@ -223,44 +237,20 @@ def _describe_details(details: ErrorDetails, tree: object, model: type | None) -
     return [(Refusal(keys, rule, got), union)]
 
 
-def _wrong_tag(keys: Keys, ctx: Mapping[str, Any], model: type | None) -> Refusal:
-    """Return the problem of a section whose key, such as `rule`, selects no member of a union."""
-    key = ctx["discriminator"].strip("'")
-    if "tag" not in ctx:
-        tags = [_selector(section)[1] for section in _sections_at(model, keys)]
-        return Refusal((*keys, key), f"is required: one of {', '.join(tags)}")
-    *first, last = map(repr, _QUOTED.findall(ctx["expected_tags"]))
-    return Refusal((*keys, key), f"must be {', '.join(first)} or {last}", excerpt(ctx["tag"]))
-
-
-def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
-    if kind in _RULES:
-        return _RULES[kind].format_map(ctx)
-    family = kind.partition("_")[0]
-    if family in _TYPES and kind.endswith(("_type", "_parsing", "_parsing_size")):
-        return f"must be {_TYPES[family]}"
-    return re.sub(r"^(Input|Value|String) should", "must", message)
-
-
 def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
     """Return the part of `loc` that is written in the file, without the names of a union's
-    members."""
+    members, and the path of that union."""
     keys: list[str | int] = []
     union: Keys | None = None
     for depth, part in enumerate(loc):
-        if _has(tree, part):
+        is_list = isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int)
+        if (isinstance(tree, Mapping) and part in tree) or (is_list and int(part) < len(tree)):
             tree = tree[part]
         elif not (kind == "missing" and depth == len(loc) - 1):
             union = tuple(keys) if union is None else union
             continue
         keys.append(part)
     return tuple(keys), union
-
-
-def _has(tree: object, part: str | int) -> bool:
-    if isinstance(tree, Mapping):
-        return part in tree
-    return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)
 
 
 def _sections_at(model: type | None, keys: Keys) -> list[type]:
@@ -284,7 +274,7 @@ def _selector(section: type) -> tuple[str, str]:
     Without such a key, return an empty text and the tag of a source of known results.
     """
     for key, annotation in annotations_of(section).items():
-        plain = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+        plain = _bare(annotation)
         match get_args(plain):
             case (str(value),) if get_origin(plain) is Literal:
                 return key, value
@@ -292,26 +282,6 @@ def _selector(section: type) -> tuple[str, str]:
     return "", next((f"a {name}" for name in required), "")
 
 
-def _is_list(annotation: object) -> bool:
-    plain = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
-    return get_origin(plain) is tuple
-
-
-def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
-    """Keep only the mistakes of the union's member that was validated furthest. Members that got
-    equally far become `must be A or B`."""
-    problems: dict[tuple[Keys, str | None], Refusal] = {}
-    for problem, union in candidates:
-        rivals = [rival.keys for rival, other in candidates if union is not None and other == union]
-        if rivals and len(problem.keys) < max(map(len, rivals)):
-            continue
-        key = (problem.keys, problem.rule if union is None else None)
-        problems[key] = _either(problems[key], problem) if key in problems else problem
-    return list(problems.values())
-
-
-def _either(first: Refusal, second: Refusal) -> Refusal:
-    alternative = second.rule.removeprefix("must be ")
-    if alternative == second.rule or alternative in first.rule:
-        return first
-    return Refusal(first.keys, f"{first.rule} or {alternative}", first.got)
+def _bare(annotation: object) -> object:
+    """Return the type of an annotation, without its metadata."""
+    return get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation

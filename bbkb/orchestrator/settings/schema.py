@@ -5,7 +5,6 @@ added as alternatives, one for each name. It covers keys, types and ranges; `bbk
 rules between several keys.
 """
 
-from collections.abc import Iterable
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -42,16 +41,31 @@ def schema() -> Schema:
     schemas, document = TypeAdapter.json_schemas([(cls, "validation", each) for cls, each in adapters.items()])
     definitions: dict[str, Schema] = document["$defs"]
     by_class: dict[type, Schema] = {cls: schemas[cls, "validation"] for cls in adapters}
-    _describe_options(definitions, (*classes, *KERNELS.values(), *WARM_STARTS.values(), Comparison))
+    for cls in (*classes, *KERNELS.values(), *WARM_STARTS.values(), Comparison):
+        definition = definitions.get(cls.__name__, {})
+        definition["additionalProperties"] = False
+        for name, text in documentation_of(cls).items():
+            definition.get("properties", {}).get(name, {})["description"] = text
+        if "description" in definition:
+            definition["description"] = definition["description"].partition("\n\nArgs:")[0]
     for definition in definitions.values():
-        _require_name(definition)
+        # a kernel or a warm start is selected by its name, although its class has a default
+        named = definition.get("properties", {}).get("name", {})
+        if "const" in named:
+            definition["required"] = ["name", *definition.get("required", [])]
+            named.setdefault("description", f"Picks {named['const']}.")
     for name, cls in STRATEGIES.items():
         definition = definitions[_target(by_class[cls])]
-        _add_name(definition, name)
+        picks: Schema = {"const": name, "description": f"Picks {name}."}
+        definition["properties"] = {"name": picks, **definition.get("properties", {})}
+        if name != DEFAULT_STRATEGY:
+            definition["required"] = ["name", *definition.get("required", [])]
         if "model" in definition["properties"]:
             definition["properties"]["preset"] = {"enum": list(Preset), "description": _PRESET}
-    for cls, field, _ in EXTERNAL.values():
-        _without(definitions[_target(by_class[cls])], field)
+    for cls, field, _ in EXTERNAL.values():  # a key of the section `objective`, not an option
+        definition = definitions[_target(by_class[cls])]
+        del definition["properties"][field]
+        definition["required"] = [name for name in definition.get("required", []) if name != field]
 
     settings = definitions.pop(_target(by_class[Settings]))
     sections: dict[str, Schema] = settings["properties"]
@@ -63,11 +77,25 @@ def schema() -> Schema:
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
     definitions[Constraint.__name__]["anyOf"] = [{"required": ["at_most"]}, {"required": ["at_least"]}]
-    _select_by_rule(sections["early_stopping"])
+    # `rule`, which defaults to `model`, selects the alternative in which mistakes are reported
+    stopping = sections["early_stopping"]
+    rules = next(kind for kind in stopping.pop("anyOf") if "oneOf" in kind)["discriminator"]["mapping"]
+    stopping["type"] = ["object", "null"]
+    stopping["properties"] = {"rule": {"enum": list(rules), "description": "The rule that stops trials."}}
+    stopping["allOf"] = [
+        _when({"rule": {"const": rule}}, {"$ref": reference}, is_default=rule == "model")
+        for rule, reference in rules.items()
+    ]
     mappings = {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["forbid"] |= mappings
     sections["enqueue"] |= mappings
-    _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
+    # any options, which depend on the objective that the section names
+    objective = definitions[_target(sections["objective"])]
+    objective["properties"]["name"]["anyOf"] = [{"enum": list(objectives)}, _REFERENCE, {"type": "null"}]
+    objective["properties"]["options"]["type"] = "object"
+    options = [({"name": {"const": name}}, cls) for name, cls in objectives.items()]
+    options += [({key: {"type": "string"}}, cls) for key, (cls, _, _) in EXTERNAL.items()]
+    objective["allOf"] = [_when(given, {"properties": {"options": by_class[cls]}}) for given, cls in options]
     return {
         **settings,
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -80,49 +108,6 @@ def schema() -> Schema:
 def _target(reference: Schema) -> str:
     """Return the name of the definition to which `{"$ref": "#/$defs/name"}` refers."""
     return str(reference["$ref"]).rpartition("/")[2]
-
-
-def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict[type, Schema]) -> None:
-    """Allow any options, which depend on the objective that the section names."""
-    section["properties"]["name"]["anyOf"] = [{"enum": list(objectives)}, _REFERENCE, {"type": "null"}]
-    section["properties"]["options"]["type"] = "object"
-    options = [({"name": {"const": name}}, cls) for name, cls in objectives.items()]
-    options += [({key: {"type": "string"}}, cls) for key, (cls, _, _) in EXTERNAL.items()]
-    section["allOf"] = [_when(given, {"properties": {"options": by_class[cls]}}) for given, cls in options]
-
-
-def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
-    """Add descriptions: the annotation of a field to its option, and the first part of the
-    docstring to a class. Other keys are not allowed."""
-    for cls in classes:
-        definition = definitions.get(cls.__name__, {})
-        definition["additionalProperties"] = False
-        for name, text in documentation_of(cls).items():
-            definition.get("properties", {}).get(name, {})["description"] = text
-        if "description" in definition:
-            definition["description"] = definition["description"].partition("\n\nArgs:")[0]
-
-
-def _require_name(definition: Schema) -> None:
-    """Require `name` in a dataclass that is selected by name (a kernel, a warm start), although the
-    class has a default."""
-    name = definition.get("properties", {}).get("name", {})
-    if "const" in name:
-        definition["required"] = ["name", *definition.get("required", [])]
-        name.setdefault("description", f"Picks {name['const']}.")
-
-
-def _add_name(definition: Schema, name: str) -> None:
-    picks: Schema = {"const": name, "description": f"Picks {name}."}
-    definition["properties"] = {"name": picks, **definition.get("properties", {})}
-    if name != DEFAULT_STRATEGY:
-        definition["required"] = ["name", *definition.get("required", [])]
-
-
-def _without(definition: Schema, field: str) -> None:
-    """Remove the keys of the section `objective` from the options."""
-    del definition["properties"][field]
-    definition["required"] = [name for name in definition.get("required", []) if name != field]
 
 
 def _strategy(by_name: dict[str, Schema]) -> Schema:
@@ -157,19 +142,6 @@ def _parameter(by_class: dict[type, Schema]) -> Schema:
         "additionalProperties": False,
     }
     return {"type": "object", "if": {"required": [REPEAT]}, "then": block, "else": schema}
-
-
-def _select_by_rule(section: Schema) -> None:
-    """Make `rule`, which defaults to `model`, select the alternative in which mistakes are
-    reported."""
-    alternatives = next(kind for kind in section.pop("anyOf") if "oneOf" in kind)
-    rules = alternatives["discriminator"]["mapping"]
-    section["type"] = ["object", "null"]
-    section["properties"] = {"rule": {"enum": list(rules), "description": "The rule that stops trials."}}
-    section["allOf"] = [
-        _when({"rule": {"const": rule}}, {"$ref": reference}, is_default=rule == "model")
-        for rule, reference in rules.items()
-    ]
 
 
 def _when(given: Schema, then: Schema, is_default: bool = False) -> Schema:

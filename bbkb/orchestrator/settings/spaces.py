@@ -27,7 +27,7 @@ from bbkb.objectives.parameters import (
 )
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Informed
-from bbkb.orchestrator.campaign.settings import PARAMETERS, Configuration
+from bbkb.orchestrator.campaign.settings import PARAMETERS, Configuration, parameter_kind
 from bbkb.orchestrator.settings.file import Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, excerpt
 from bbkb.orchestrator.settings.options import as_mapping, build
@@ -163,13 +163,26 @@ def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Ref
 def _build_parameter(options: object) -> Parameter:
     if isinstance(options, Parameter):
         return options
-    fields = as_mapping(options, _example(options))
-    kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
-    if kind is None:
-        rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
-        raise RefusalError([Refusal((), rule, excerpt(options))])
+    example = "{low: 0, high: 1}"
+    if isinstance(options, list | tuple):  # two ordered numbers may be a range or choices
+        are_numbers = all(isinstance(option, int | float) and not isinstance(option, bool) for option in options)
+        is_range = len(options) == 2 and are_numbers and options[0] < options[1]
+        meant = f"{{low: {options[0]}, high: {options[1]}}} or " if is_range else ""
+        example = f"{meant}{{choices: {excerpt(options)}}}"
+    fields = as_mapping(options, example)
+    try:
+        kind = parameter_kind(fields)
+    except ValueError as error:
+        renamed = [f"{right} instead of {key}" for key in fields if (right := meaning(key, [*PARAMETERS])) is not None]
+        hint = f" (write {' and '.join(renamed)})" if renamed else ""
+        raise RefusalError([Refusal((), f"{error}{hint}", excerpt(options))]) from None
     when = fields.pop("when", None)
-    if rule := _broken_rule(kind, fields):
+    if kind is Range and bool in map(type, (fields.get("low"), fields.get("high"))):
+        rule = "must have numbers as low and high, or choices: [false, true]"
+        raise RefusalError([Refusal((), rule, excerpt(options))])
+    listed = chain(*(value for value in fields.values() if isinstance(value, list | tuple)))
+    if kind in (Choice, Ordered) and any(isinstance(each, Mapping | list | tuple) for each in listed):
+        rule = "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
         raise RefusalError([Refusal((), rule, excerpt(options))])
     parameter: Parameter = build(kind, fields)
     if when is None:
@@ -181,26 +194,6 @@ def _build_parameter(options: object) -> Parameter:
         raise RefusalError([Refusal(("when",), f": {error}")]) from error
 
 
-def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
-    """Return the broken rule on the values of a parameter; an empty text if there is none."""
-    if kind is Range and bool in map(type, (fields.get("low"), fields.get("high"))):
-        return "must have numbers as low and high, or choices: [false, true]"
-    listed = (value for value in fields.values() if isinstance(value, list | tuple))
-    if kind in (Choice, Ordered) and any(isinstance(each, Mapping | list | tuple) for each in chain(*listed)):
-        return "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
-    return ""
-
-
-def _example(options: object) -> str:
-    """Return examples to write instead: two ordered numbers may be a range or choices."""
-    if not isinstance(options, list | tuple):
-        return "{low: 0, high: 1}"
-    are_numbers = all(isinstance(option, int | float) and not isinstance(option, bool) for option in options)
-    is_range = len(options) == 2 and are_numbers and options[0] < options[1]
-    meant = f"{{low: {options[0]}, high: {options[1]}}} or " if is_range else ""
-    return f"{meant}{{choices: {excerpt(options)}}}"
-
-
 def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
     """Return the parameters of the block `{repeat: n_layers, space: {units: …}}` by name,
     `layer_1_units`, …. Those of repetition i exist if `n_layers` is at least i."""
@@ -209,38 +202,27 @@ def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str
             [Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")]
         )
     count = str(options[REPEAT])
-    repeats = _repeats(count, written.get(count))
-    block = _block(options["space"], count)
-    return {
-        f"{name}_{place}_{inner}": dataclasses.replace(
-            parameter, when=tuple(_of_place(clause, f"{name}_{place}_", block, count, place) for clause in clauses)
-        )
-        for place in range(1, repeats + 1)
-        for inner, parameter in block.items()
-        for clauses in [conditions(parameter) or ({},)]
-    }
-
-
-def _repeats(count: str, options: object) -> int:
-    """Return the largest number of repetitions of a block; `options` belong to `count`."""
-    number = _build_parameter(options) if isinstance(options, Mapping | Parameter) else None
-    if isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS:
-        return int(number.high)
-    rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
-    raise RefusalError([Refusal((REPEAT,), rule, count)])
-
-
-def _block(space: object, count: str) -> dict[str, Parameter]:
-    """Return the parameters of a block. Their conditions must not refer to `count`."""
+    counted = written.get(count)
+    number = _build_parameter(counted) if isinstance(counted, Mapping | Parameter) else None
+    if not (isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS):
+        rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
+        raise RefusalError([Refusal((REPEAT,), rule, count)])
     try:
-        block = build_space(space)
+        block = build_space(options["space"])
     except RefusalError as error:
         raise RefusalError(problem.below("space") for problem in error.problems) from None
     for inner, parameter in block.items():
         if any(count in clause for clause in conditions(parameter)):
             rule = f"must not name {count}, by which the block is repeated"
             raise RefusalError([Refusal(("space", inner, "when"), rule)])
-    return block
+    return {
+        f"{name}_{place}_{inner}": dataclasses.replace(
+            parameter, when=tuple(_of_place(clause, f"{name}_{place}_", block, count, place) for clause in clauses)
+        )
+        for place in range(1, int(number.high) + 1)
+        for inner, parameter in block.items()
+        for clauses in [conditions(parameter) or ({},)]
+    }
 
 
 def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
@@ -257,11 +239,3 @@ def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count
         for name, test in clause.items()
     }
     return clauses_of([{**renamed, count: {"at_least": place}}])[0]
-
-
-def _renaming(fields: Mapping[str, object]) -> str:
-    """Return a hint about keys that have a different name in campaign files: ` (write low instead
-    of min)`."""
-    wrong = {key: meaning(key, [*PARAMETERS]) for key in fields}
-    renamed = [f"{right} instead of {key}" for key, right in wrong.items() if right is not None]
-    return f" (write {' and '.join(renamed)})" if renamed else ""
