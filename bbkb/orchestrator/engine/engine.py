@@ -200,8 +200,27 @@ class Engine:
         `now`: the time at the end of the computation, which took `seconds`.
         """
         match result:
-            case Chosen():
-                return self._chosen(result, now, seconds)
+            case Chosen(decision, limit):
+                picks = decision.picks if isinstance(decision, Choose) else ()
+                prospect = decision.prospect if isinstance(decision, Choose) else None
+                # a stopped trial that cannot continue any more is begun again as a new one
+                paused = self.state.trainings.paused
+                continued = tuple(pick.trial for pick in picks if pick.trial is not None and pick.trial in paused)
+                chosen = BatchChosen(
+                    time=now,
+                    round=self.state.refresh.round,
+                    picks=self.picked([pick for pick in picks if pick.trial not in paused]),
+                    reason=decision.reason or "the strategy chooses nothing",
+                    seconds=seconds,
+                    limit=limit,
+                    continued=continued,
+                    gives_up=decision.gives_up if isinstance(decision, Choose) else (),
+                    possible_gain=None if prospect is None else _number_or_none(prospect.gain),
+                    noise=None if prospect is None else _number_or_none(prospect.noise),
+                )
+                if not continued:
+                    return (chosen,)
+                return chosen, TrialsContinued(time=now, trials=continued, reason="promising")
             case Refitted(model, event):
                 self.model = model
                 return (replace(event, time=now, seconds=seconds),)
@@ -258,6 +277,7 @@ class Engine:
     def picked(self, picks: Sequence[Pick]) -> tuple[PickedTrial, ...]:
         """Return the new trials of `picks`, with the next indices, and with their parameters, reasons
         and origins."""
+        saved = self.state.trainings.saved
         return tuple(
             PickedTrial(
                 trial=trial,
@@ -267,39 +287,10 @@ class Engine:
                 width=_number_or_none(pick.width),
                 variance=_number_or_none(pick.variance),
                 reason=pick.reason,
-                starts_from=self._origin(pick),
+                starts_from=None if pick.starts_from is None else (pick.starts_from, saved[pick.starts_from][0]),
             )
             for trial, pick in enumerate(picks, start=self.state.totals.chosen)
         )
-
-    def _origin(self, pick: Pick) -> tuple[int, int] | None:
-        """Return the trial and the step of the checkpoint from which the new trial of `pick` starts."""
-        origin = pick.starts_from
-        return None if origin is None else (origin, self.state.trainings.saved[origin][0])
-
-    def _chosen(self, result: Chosen, now: float, seconds: float) -> tuple[Event, ...]:
-        """Record new trials, and the stopped trials that the strategy continues or gives up. A stopped trial that
-        cannot continue any more is begun again as a new one."""
-        decision = result.decision
-        picks = decision.picks if isinstance(decision, Choose) else ()
-        prospect = decision.prospect if isinstance(decision, Choose) else None
-        paused = self.state.trainings.paused
-        continued = [pick for pick in picks if pick.trial in paused]
-        chosen = BatchChosen(
-            time=now,
-            round=self.state.refresh.round,
-            picks=self.picked([pick for pick in picks if pick.trial not in paused]),
-            reason=decision.reason or "the strategy chooses nothing",
-            seconds=seconds,
-            limit=result.limit,
-            continued=tuple(pick.trial for pick in continued if pick.trial is not None),
-            gives_up=decision.gives_up if isinstance(decision, Choose) else (),
-            possible_gain=None if prospect is None else _number_or_none(prospect.gain),
-            noise=None if prospect is None else _number_or_none(prospect.noise),
-        )
-        if not continued:
-            return (chosen,)
-        return chosen, TrialsContinued(time=now, trials=chosen.continued, reason="promising")
 
     def _refit(self, command: Tell | Begin, state: CampaignState) -> Refitted:
         """Learn results. This may compute the posterior, which the next choice needs anyway."""
@@ -384,25 +375,19 @@ class Engine:
     def _arms(self) -> Arms:
         return self.pool.arms(self.strategy, self.is_deterministic).with_goals(self.goals)
 
-    def _declare(self, event: CampaignCreated | SessionOpened, is_deterministic: bool) -> None:
-        """Follow `objective.deterministic` of the log. A resume may have changed it."""
-        if is_deterministic == self.is_deterministic:
-            return
-        self.is_deterministic = is_deterministic
-        if isinstance(event, CampaignCreated):
-            self.model = self.strategy.init(self._arms(), self.rng(INIT))
-            return
-        model: Any = self.model
-        if (layout := getattr(model, "layout", None)) is not None:
-            self.model = replace(model, layout=replace(layout, repeats=self._arms().repeats))
-
     def _move(self, event: Event, state: CampaignState, grown: tuple[StrategyState, Pool] | None) -> None:
         if grown is not None:
             self.model, self.pool = grown
         if isinstance(event, BatchChosen) and event.reason == TOLD:
             self._told.update(pick.trial for pick in event.picks)
-        if isinstance(event, CampaignCreated | SessionOpened):
-            self._declare(event, state.settings.objective.deterministic)
+        is_deterministic = state.settings.objective.deterministic
+        if isinstance(event, CampaignCreated | SessionOpened) and is_deterministic != self.is_deterministic:
+            self.is_deterministic = is_deterministic
+            model: Any = self.model
+            if isinstance(event, CampaignCreated):
+                self.model = self.strategy.init(self._arms(), self.rng(INIT))
+            elif (layout := getattr(model, "layout", None)) is not None:  # a resume has changed it
+                self.model = replace(model, layout=replace(layout, repeats=self._arms().repeats))
         self.state = state
 
 

@@ -27,27 +27,22 @@ def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, ND
     count = len(next(iter(arms.values())))
     group = np.zeros(count + len(next(iter(results.values()))), np.intp)
     for name, column in results.items():
-        levels, rank = np.unique(np.concatenate(_comparable(arms[name], column)), return_inverse=True)
+        both = arms[name], column
+        # rounded numbers if both are numeric, otherwise texts
+        is_numeric = all(values.dtype.kind in "iuf" for values in both)
+        comparable = [
+            np.array([(_rounded if is_numeric else text_of)(value) for value in values.tolist()]) for values in both
+        ]
+        levels, rank = np.unique(np.concatenate(comparable), return_inverse=True)
         group = np.unique(group * len(levels) + rank, return_inverse=True)[1]
     distinct, first = np.unique(group[:count], return_index=True)
     at = np.minimum(np.searchsorted(distinct, group[count:]), len(distinct) - 1)
     return np.where(distinct[at] == group[count:], first[at], -1)
 
 
-def _comparable(
-    first: NDArray[np.generic], second: NDArray[np.generic]
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return both columns as rounded numbers if both are numeric, otherwise as text."""
-    if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
-        return _round(first), _round(second)
-    return np.array([text_of(value) for value in first.tolist()]), np.array(
-        [text_of(value) for value in second.tolist()]
-    )
-
-
-def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
+def _rounded(number: float) -> float:
     """Round to 12 decimal digits, as in printed numbers, so that rounding is idempotent."""
-    return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
+    return float(f"{number:.12g}") + 0.0
 
 
 def text_of(value: Any) -> str:

@@ -41,8 +41,14 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
         command = _command(engine, event) if is_checked else None
         if command is not None:
             repeated += 1
-            text = _difference(engine, command, event)
-            differences += [f"event {position}: {text}"] if text else []
+            model = engine.model
+            (ours, *_) = engine.record(engine.compute(command, engine.state))
+            engine.model = model
+            here, theirs = _decided(ours), _decided(event)
+            different = [name for name in theirs if not _is_close(here.get(name), theirs[name])]
+            if different:
+                texts = (f"{name} was {theirs[name]!r:.100}, {here.get(name)!r:.100} here" for name in different)
+                differences.append(f"event {position}: {'; '.join(texts)}")
         if isinstance(event, BatchChosen) and event.picks:
             last_choice = event
         restore_recorded(engine, event)
@@ -62,16 +68,6 @@ def _command(engine: Engine, event: Event) -> Computation | None:
         case CandidatesGrown():
             return Grow(state.pending)
     return None
-
-
-def _difference(engine: Engine, command: Computation, event: Event) -> str:
-    """Return the difference between `event` and the repeated computation; empty if they agree."""
-    model = engine.model
-    (ours, *_) = engine.record(engine.compute(command, engine.state))
-    engine.model = model
-    here, theirs = _decided(ours), _decided(event)
-    different = [name for name in theirs if not _is_close(here.get(name), theirs[name])]
-    return "; ".join(f"{name} was {theirs[name]!r:.100}, {here.get(name)!r:.100} here" for name in different)
 
 
 def _decided(event: Event) -> Mapping[str, Any]:

@@ -4,10 +4,9 @@ completed from the objective and the budget.
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import HasFunction, PythonCallable, takes_argument
@@ -54,27 +53,6 @@ def missing_program(settings: Settings) -> str:
         return ""
     hint = did_you_mean(program, _PROGRAMS)
     return f"objective.command: this machine has no program {program!r}{hint}"
-
-
-def check_program(settings: Settings) -> None:
-    """Raise UserError if evaluations run on this machine and it lacks the command's program."""
-    if not settings.workers.traits.on_ray and (missing := missing_program(settings)):
-        raise UserError(f"{missing} (install it, or correct the command)")
-
-
-def check_timeout(settings: Settings) -> None:
-    """Raise UserError if evaluations run in this thread and a time-out could not end them."""
-    workers = settings.workers
-    timeout = workers.timeout_seconds
-    thread = threading.current_thread()
-    if not workers.traits.one_at_a_time or timeout is None or thread is threading.main_thread():
-        return
-    raise UserError(
-        f"workers.timeout_seconds with workers.executor {workers.executor} needs the program's "
-        f"main thread, where an alarm can end an evaluation, got {timeout:g} in the thread "
-        f"{thread.name!r}: run the campaign in the main thread, leave timeout_seconds out, or set "
-        "workers.executor to ray"
-    )
 
 
 def largest_share(settings: Settings, candidates: Candidates) -> Share | None:
@@ -140,8 +118,17 @@ def check_reports(settings: Settings, objective: object) -> None:
     """
     rule = settings.early_stopping
     if settings.pauses_trials:
-        name = f"strategy {settings.strategy['name']}"
-        _check_pauses(name, settings.strategy, objective)
+        name, strategy = f"strategy {settings.strategy['name']}", settings.strategy
+        if not _has_checkpoints(objective):
+            raise UserError(
+                f"{name} needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
+                "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
+            )
+        _check_last_step("strategy", strategy["last_step"], objective)
+        end = objective.last_step if isinstance(objective, TrainsInSteps) else strategy["last_step"]
+        if end is not None and strategy["interval"] >= end:
+            got = strategy["interval"]
+            raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {got}")
         _check_function(settings, objective, "strategy", name)
     if isinstance(rule, ModelStopping):
         _check_last_step("early_stopping", rule.last_step, objective)
@@ -170,20 +157,6 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
     if is_parameter:
         why = "`report` is a parameter of the space: rename it"
     raise UserError(f"{needing} needs a function that reports values, but {why}; or remove {key}")
-
-
-def _check_pauses(name: str, strategy: Mapping[str, Any], objective: object) -> None:
-    """Raise UserError if trials save no checkpoints or end before their first pause."""
-    if not _has_checkpoints(objective):
-        raise UserError(
-            f"{name} needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
-            "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
-        )
-    interval, last_step = strategy["interval"], strategy["last_step"]
-    _check_last_step("strategy", last_step, objective)
-    end = objective.last_step if isinstance(objective, TrainsInSteps) else last_step
-    if end is not None and interval >= end:
-        raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {interval}")
 
 
 def remark_on_reports(settings: Settings, objective: object) -> str:
@@ -248,9 +221,19 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
     Raises ObjectiveError if data, a module or columns are missing, and UserError if this machine
     cannot satisfy the settings.
     """
-    check_timeout(settings)
-    workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
-    strategy = _for_workers(build_strategy(settings.strategy), workers)
+    section, traits = settings.workers, settings.workers.traits
+    thread = threading.current_thread()
+    if traits.one_at_a_time and section.timeout_seconds is not None and thread is not threading.main_thread():
+        raise UserError(
+            f"workers.timeout_seconds with workers.executor {section.executor} needs the program's "
+            f"main thread, where an alarm can end an evaluation, got {section.timeout_seconds:g} in the thread "
+            f"{thread.name!r}: run the campaign in the main thread, leave timeout_seconds out, or set "
+            "workers.executor to ray"
+        )
+    strategy = build_strategy(settings.strategy)
+    start = warm_start_of(strategy)
+    if isinstance(start, UncertaintyStart) and start.workers is None:
+        strategy = with_warm_start(strategy, replace(start, workers=1 if traits.one_at_a_time else section.count))
     copies = isinstance(strategy, PausesTrials)  # its new trials have new configurations, in finite spaces too
     space = SearchSpace(settings.space, settings.forbid) if settings.space or copies else None
     grows = copies or (space is not None and settings.candidates.size is None and grows_in(strategy, space))
@@ -261,8 +244,22 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
         objective.check(candidates.columns)
     pool = Pool(candidates, space, grows)
     problem = Problem(settings.seed, pool, strategy, settings.objective.deterministic, settings.goals.for_strategy)
-    largest = largest_share(settings, candidates)
-    return Parts(problem, _with_metrics(objective, settings), largest, _find_enqueued(settings, candidates))
+    if settings.objectives or settings.constraints:  # an evaluation fails if one of their metrics is missing
+        needed = (
+            *((goal.metric, f"objectives.{number}") for number, goal in enumerate(settings.objectives)),
+            *((goal.metric, f"constraints.{number}") for number, goal in enumerate(settings.constraints)),
+        )
+        objective = WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
+    enqueued: list[int] = []
+    for number, configuration in enumerate(settings.enqueue):
+        arm = find_arm(candidates, configuration)
+        if arm is None:
+            raise UserError(
+                f"enqueue.{number} must be one of the candidates, got {dict(configuration)}; their parameters are "
+                f"{', '.join(candidates.columns)}"
+            )
+        enqueued.append(arm)
+    return Parts(problem, objective, largest_share(settings, candidates), tuple(enqueued))
 
 
 def build_new(settings: Settings, function: Function | None = None) -> Parts:
@@ -272,42 +269,10 @@ def build_new(settings: Settings, function: Function | None = None) -> Parts:
     machine would run a command and lacks its program.
     """
     parts = build(settings, function)
-    check_program(settings)
+    if not settings.workers.traits.on_ray and (missing := missing_program(settings)):
+        raise UserError(f"{missing} (install it, or correct the command)")
     check_reports(settings, parts.training_objective)
     return parts
-
-
-def _with_metrics(objective: Objective, settings: Settings) -> Objective:
-    """Return the objective with a check: an evaluation fails if a metric of the objectives or
-    constraints is missing."""
-    if not settings.objectives and not settings.constraints:
-        return objective
-    needed = (
-        *((goal.metric, f"objectives.{number}") for number, goal in enumerate(settings.objectives)),
-        *((goal.metric, f"constraints.{number}") for number, goal in enumerate(settings.constraints)),
-    )
-    return WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
-
-
-def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
-    """Return the arms to evaluate first. Raises UserError if a configuration is not a candidate."""
-    arms = [find_arm(candidates, configuration) for configuration in settings.enqueue]
-    for number, arm in enumerate(arms):
-        if arm is None:
-            names = ", ".join(candidates.columns)
-            raise UserError(
-                f"enqueue.{number} must be one of the candidates, got {dict(settings.enqueue[number])}; "
-                f"their parameters are {names}"
-            )
-    return tuple(arm for arm in arms if arm is not None)
-
-
-def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
-    """Return the strategy; its uncertainty sampling targets the number of workers by default."""
-    start = warm_start_of(strategy)
-    if isinstance(start, UncertaintyStart) and start.workers is None:
-        return with_warm_start(strategy, replace(start, workers=workers))
-    return strategy
 
 
 def _objective_and_candidates(

@@ -144,7 +144,9 @@ class Driver:
             remove_checkpoints(self._places.folders, sorted(self._campaign.trainings.removed))
             self._remove_saved()
             self._evaluations.begin()
-            close = self._loop()
+            close = None
+            while close is None:
+                close = self._turn()
             leave_running = False
         except KeyboardInterrupt:
             leave_running = False
@@ -179,65 +181,46 @@ class Driver:
         """Return a snapshot. Any thread may call this at any time."""
         return status_of(self._campaign.settings.name, self._campaign, self._executor.now(), self._activity)
 
-    def _loop(self) -> commands.Close:
-        while True:
-            self._record_changes()
-            self._health_log.update(self._campaign, self._executor.now())
-            self._computing.poll()
-            command = decide(self._campaign, self._executor.now())
-            if isinstance(command, commands.Close):
-                return self._close(command)
-            self._carry_out(command)
-            self._observer.update(self.status)
-            if self._cancels:
-                return self._close(CANCELLED)
-
-    def _record_changes(self) -> None:
-        """Record a request to stop, and a change of the executor's capacity."""
+    def _turn(self) -> commands.Close | None:
+        """Record what has changed, and carry out the next command. Return the end of the session, if it ends."""
         now = self._executor.now()
         if self._drains and self._campaign.session.phase is Phase.RUNNING:
             self.recorder.record(events.StopRequested(time=now, reason=StopReason.INTERRUPTED))
         if self._executor.slots != self._campaign.session.slots:
             self.recorder.record(events.PlacesChanged(time=now, slots=self._executor.slots))
-
-    def _carry_out(self, command: commands.Command) -> None:
+        self._health_log.update(self._campaign, self._executor.now())
+        self._computing.poll()
         now = self._executor.now()
+        command = decide(self._campaign, now)
         match command:
+            case commands.Close():
+                return self._close(command)
             case commands.Ask() | commands.Tell() | commands.Begin() | commands.Grow():
                 self._compute(command)
             case commands.Await():
-                self._await()
-            case commands.Pause():
-                self._pause(command)
+                self._evaluations.commit()
+                if not self._cancels:
+                    is_computing = self._computing.wait_briefly()
+                    if not is_computing:
+                        self._activity = "evaluating"
+                    self._evaluations.receive(0.0 if is_computing else _ATTENTION_SECONDS)
+            case commands.Pause(seconds):
+                self._evaluations.commit()
+                self._activity = "waiting before retries"
+                self._executor.pause(min(seconds, _ATTENTION_SECONDS))
             case commands.Dispatch():
                 self._evaluations.dispatch(command, self._engine.pool.candidates)
-            case commands.Finish():
-                self.recorder.record(events.TrialsContinued(time=now, trials=command.trials, reason="finish"))
-            case commands.RemoveCheckpoints():
-                self._remove_checkpoints(command)
-            case commands.Stop():
-                self.recorder.record(events.StopRequested(time=now, reason=command.reason))
-
-    def _await(self) -> None:
-        self._evaluations.commit()
-        if self._cancels:
-            return
-        is_computing = self._computing.wait_briefly()
-        if not is_computing:
-            self._activity = "evaluating"
-        self._evaluations.receive(0.0 if is_computing else _ATTENTION_SECONDS)
-
-    def _pause(self, command: commands.Pause) -> None:
-        self._evaluations.commit()
-        self._activity = "waiting before retries"
-        self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
-
-    def _remove_checkpoints(self, command: commands.RemoveCheckpoints) -> None:
-        """Remove checkpoints, after recording their removal. If the process dies before it removes
-        the files, the next session removes them."""
-        self.recorder.record(events.CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
-        self._evaluations.commit()
-        remove_checkpoints(self._places.folders, command.trials)
+            case commands.Finish(trials):
+                self.recorder.record(events.TrialsContinued(time=now, trials=trials, reason="finish"))
+            case commands.RemoveCheckpoints(trials):
+                # if the process dies before it removes the files, the next session removes them
+                self.recorder.record(events.CheckpointsRemoved(time=now, trials=trials))
+                self._evaluations.commit()
+                remove_checkpoints(self._places.folders, trials)
+            case commands.Stop(reason):
+                self.recorder.record(events.StopRequested(time=now, reason=reason))
+        self._observer.update(self.status)
+        return self._close(CANCELLED) if self._cancels else None
 
     def _remove_saved(self) -> None:
         """Remove the saved checkpoints from which no trial can start any more."""

@@ -1,72 +1,48 @@
-"""The functions that make the executors. `workers/executor.py` lists their properties."""
+"""Makes the executors. `workers/executor.py` lists their properties."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import Parts, limits_of
-from bbkb.workers.executor import Executor, ExecutorError, ExecutorName
+from bbkb.workers.executor import Executor, ExecutorError
 from bbkb.workers.local import DurationModel, Failures, InlineExecutor, SimulatedExecutor
 
 if TYPE_CHECKING:
     from bbkb.workers.on_ray.actors import Allocation
 
 
-@dataclass(frozen=True)
-class Request:
-    """The input of a function that makes an executor."""
+def make_executor(
+    settings: Settings, parts: Parts, run: str, start_at: float, allocation: "Allocation | None"
+) -> Executor:
+    """Return a new executor for the run `run`.
 
-    settings: Settings
-    parts: Parts
-    run: str  # the name of the run
-    start_at: float  # the time of the log's last event, for a clock that continues
-    allocation: "Allocation | None"  # Ray workers that have been started already
-
-
-def _make_inline(request: Request) -> Executor:
-    return InlineExecutor(request.parts.objective, limits_of(request.settings))
-
-
-def _make_simulated(request: Request) -> Executor:
-    workers = request.settings.workers
-    simulation = workers.simulation
-    return SimulatedExecutor(
-        request.parts.objective,
-        slots=workers.count,
-        durations=DurationModel(simulation.seconds, simulation.sigma),
-        failures=Failures(simulation.failure_rate),
-        seed=request.settings.seed,
-        start_at=request.start_at,
-    )
-
-
-def _make_ray(request: Request) -> Executor:
-    """Raises UserError if the cluster can never provide a worker."""
+    `start_at` is the time of the log's last event, for a clock that continues; `allocation` has Ray workers that
+    have been started already. Raises UserError if the cluster can never provide a worker.
+    """
+    workers = settings.workers
+    if workers.executor == "inline":
+        return InlineExecutor(parts.objective, limits_of(settings))
+    if workers.executor == "simulated":
+        simulation = workers.simulation
+        return SimulatedExecutor(
+            parts.objective,
+            slots=workers.count,
+            durations=DurationModel(simulation.seconds, simulation.sigma),
+            failures=Failures(simulation.failure_rate),
+            seed=settings.seed,
+            start_at=start_at,
+        )
     # imported here so that campaigns without Ray do not load it
     from bbkb.orchestrator.session.ray_workers import placement_of
     from bbkb.workers.on_ray.executor import RayExecutor
 
-    settings = request.settings
     try:
-        placement = placement_of(settings, request.run, request.parts.largest)
-        return RayExecutor(
-            request.parts.objective,
-            settings.workers.count,
-            placement,
-            request.allocation,
-            evaluations=settings.budget.evaluations,
-        )
+        placement = placement_of(settings, run, parts.largest)
+        evaluations = settings.budget.evaluations
+        return RayExecutor(parts.objective, workers.count, placement, allocation, evaluations=evaluations)
     except ExecutorError as error:
         raise UserError(str(error)) from error
-
-
-MAKE: Mapping[ExecutorName, Callable[[Request], Executor]] = {
-    "ray": _make_ray,
-    "inline": _make_inline,
-    "simulated": _make_simulated,
-}
 
 
 def unenforced_limits(settings: Settings) -> str:

@@ -23,7 +23,7 @@ from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Range, Scalar
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
-from bbkb.objectives.tabular import ROW, Cells, Column, as_typed, as_typed_with_gaps, read_cells
+from bbkb.objectives.tabular import ROW, Column, as_typed, as_typed_with_gaps, read_cells
 from bbkb.orchestrator.bandit.strategy import Grows
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import (
@@ -58,11 +58,10 @@ class _Results:
     labels: Sequence[str]
     refused: Mapping[int, str] = field(default_factory=dict)  # row → why it cannot be learned
 
-    def wording(self, index: int, reason: str = "") -> str:
-        """Return the row `index` as one line of text, for a message."""
+    def wording(self, index: int, reason: str) -> str:
+        """Return the row `index` as one line of text, for a message, with the reason for which it is not learned."""
         text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
-        because = self.refused.get(index, reason)
-        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}{because and f' ({because})'}"
+        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}{reason and f' ({reason})'}"
 
 
 def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
@@ -72,46 +71,63 @@ def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
     Raises UserError if a source cannot be read, a column is missing or wrong, or no result of a
     source can be learned.
     """
-    candidates = problem.candidates
-    direction = settings.goals.objectives[0].direction
-    sources: list[_Results] = []
-    arms: list[NDArray[np.intp]] = []
-    outside: list[Candidates] = []
+    candidates, space = problem.candidates, problem.pool.space
+    objective = settings.goals.objectives[0]
+    learns_outside = isinstance(problem.strategy, Grows) and problem.strategy.grows
+    names: list[str] = []
+    left_out: list[str] = []
+    outside: list[dict[str, tuple[Scalar, ...]]] = []
+    learned: list[tuple[int, float]] = []  # arm and value
     for number, source in enumerate(settings.known_results):
-        if isinstance(source, ResultTable | KnownRun | GivenResults):
-            with _naming(f"known_results.{number}"):
-                results = _read(source, candidates, direction)
-                matched = _arms(results, candidates)
-                matched[list(results.refused)] = -1
-                if isinstance(source, GivenResults) and problem.pool.space is not None:
-                    results = _with_outside(results, matched, source, problem, outside)
-                _check_any(results, matched, candidates)
-                sources.append(results)
-                arms.append(matched)
-    return _take(sources, arms, candidates, direction, outside) if sources else None
-
-
-def _with_outside(
-    results: _Results, arms: NDArray[np.intp], source: GivenResults, problem: Problem, outside: list[Candidates]
-) -> _Results:
-    """Give the results that the model can learn although they are outside the space a place in `arms` (n,)
-    and `outside`. Return `results` with the reason why each of the others is not learned."""
-    space = problem.pool.space
-    assert space is not None
-    given = _without_fixed(source, space.parameters)
-    learns = isinstance(problem.strategy, Grows) and problem.strategy.grows
-    refused = dict(results.refused)
-    for row in np.flatnonzero(arms < 0).tolist():
-        try:
-            if not learns:
-                space.code_of(given[row])
-            else:
-                beyond = space.beyond(given[row])
-                arms[row] = len(problem.candidates) + len(outside)
-                outside.append(beyond)
-        except ObjectiveError as error:
-            refused[row] = str(error)
-    return replace(results, refused=refused)
+        if not isinstance(source, ResultTable | KnownRun | GivenResults):
+            continue
+        with _naming(f"known_results.{number}"):
+            match source:
+                case ResultTable():
+                    results = _read_table(source, candidates)
+                case KnownRun():
+                    results = _read_run(source, candidates, objective.direction)
+                case GivenResults():
+                    results = _given(source, candidates)
+            arms, refused = _arms(results, candidates), dict(results.refused)
+            arms[list(refused)] = -1
+            if isinstance(source, GivenResults) and space is not None:
+                given = _without_fixed(source, space.parameters)
+                for row in np.flatnonzero(arms < 0).tolist():
+                    try:
+                        if not learns_outside:
+                            space.code_of(given[row])
+                        else:  # the model can learn it, although it is outside the space
+                            outside.append(plain_columns(space.beyond(given[row])))
+                            arms[row] = len(candidates) + len(outside) - 1
+                    except ObjectiveError as error:
+                        refused[row] = str(error)
+            if not (arms >= 0).any():
+                raise UserError(
+                    f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
+                    f"{results.wording(0, refused.get(0, ''))}): {ARM} must be from 0 to {len(candidates) - 1}, or the "
+                    "parameters must equal a candidate's"
+                )
+        names.append(results.source)
+        rows = np.flatnonzero(arms < 0).tolist()
+        left_out += [results.wording(row, refused.get(row, "no candidate is equal")) for row in rows]
+        pairs = zip(arms.tolist(), results.values.tolist(), strict=True)
+        learned += [(arm, value) for arm, value in pairs if arm >= 0]
+    if not names:
+        return None
+    learned.sort(key=lambda pair: pair[0] >= len(candidates))  # those of candidates, then those outside
+    event = ExistingTaken(
+        time=time.time(),
+        source=" and ".join(names),
+        arms=tuple(arm for arm, _ in learned),
+        values=tuple(value for _, value in learned),
+        left_out=tuple(left_out),
+        outside={name: tuple(each[name][0] for each in outside) for name in outside[0]} if outside else {},
+    )
+    if not (values := event.inside_values):
+        return event
+    best = (np.argmax if objective.is_maximized else np.argmin)(values)
+    return replace(event, best_parameters=candidates.parameters(event.arms[int(best)]))
 
 
 def read_sources(settings: Settings) -> Settings:
@@ -125,35 +141,27 @@ def read_sources(settings: Settings) -> Settings:
     space = SearchSpace(settings.space, settings.forbid)
     known: list[Source] = []
     for number, source in enumerate(settings.known_results):
+        pairs: list[tuple[Mapping[str, Any], float | None]] = []
         with _naming(f"known_results.{number}"):
-            known.append(_as_given(source, space, settings.goals.objectives[0].direction))
+            match source:
+                case KnownRun():
+                    name, rows = _rows_of_run(source, settings.goals.objectives[0].direction)
+                    pairs = [(row.parameters, row.value) for row in rows]
+                case ResultTable():
+                    read = _read_table(source, make_candidates(space, 1, "random"))
+                    if ARM not in read.columns or ARM in space.parameters:
+                        name, columns = read.source, [column.tolist() for column in read.columns.values()]
+                        cells = (dict(zip(read.columns, row, strict=True)) for row in zip(*columns, strict=True))
+                        pairs = list(zip(cells, read.values.tolist(), strict=True))
+        if pairs:
+            results = tuple(
+                KnownResult(parameters=_levels(space, parameters), value=value)
+                for parameters, value in pairs
+                if value is not None
+            )
+            source = GivenResults(results=results, source=name, origin=origin_of(source))
+        known.append(source)
     return replace(settings, known_results=tuple(known))
-
-
-def _as_given(source: Source, space: SearchSpace, direction: str) -> Source:
-    match source:
-        case KnownRun():
-            name, rows = _rows_of_run(source, direction)
-            results = [
-                KnownResult(parameters=_levels(space, row.parameters), value=row.value)
-                for row in rows
-                if row.value is not None
-            ]
-        case ResultTable():
-            read = _read_table(source, make_candidates(space, 1, "random"))
-            if ARM in read.columns and ARM not in space.parameters:
-                return source
-            name = read.source
-            by_name = {name: column.tolist() for name, column in read.columns.items()}
-            results = [
-                KnownResult(
-                    parameters=_levels(space, {name: values[row] for name, values in by_name.items()}), value=value
-                )
-                for row, value in enumerate(read.values.tolist())
-            ]
-        case _:
-            return source
-    return GivenResults(results=tuple(results), source=name, origin=origin_of(source))
 
 
 def _levels(space: SearchSpace, row: Mapping[str, Any]) -> Mapping[str, Scalar]:
@@ -178,19 +186,16 @@ def _naming(key: str) -> Iterator[None]:
         raise type(error)(f"{key}: {error}") from error
 
 
-def _read(source: ResultTable | KnownRun | GivenResults, candidates: Candidates, direction: str) -> _Results:
-    match source:
-        case ResultTable():
-            return _read_table(source, candidates)
-        case KnownRun():
-            return _read_run(source, candidates, direction)
-        case GivenResults():
-            return _given(source, candidates)
-
-
 def _given(data: GivenResults, candidates: Candidates) -> _Results:
     configurations = _without_fixed(data, candidates.columns)
-    parameters = _known_parameters(data.source, configurations, candidates)
+    names = dict.fromkeys(name for configuration in configurations for name in configuration)
+    unknown = [name for name in names if name not in candidates.columns]
+    parameters = [name for name in candidates.columns if name in names]
+    if unknown or not parameters:
+        raise UserError(
+            f"{data.source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
+            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
+        )
     rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
     columns = {name: array_of([row[name] for row in rows]) for name in parameters}
     values = np.array([result.value for result in data.results], np.float64)
@@ -201,24 +206,6 @@ def _given(data: GivenResults, candidates: Candidates) -> _Results:
     fixed = dict.fromkeys(name for result in data.results for name in result.parameters if name not in parameters)
     source = f"{data.source} without the parameter {', '.join(fixed)}" if fixed else data.source
     return _Results(source, columns, values, [f"result {number}" for number in range(len(values))], refused)
-
-
-def _known_parameters(
-    source: str,
-    configurations: Sequence[Mapping[str, object]],
-    candidates: Candidates,
-) -> list[str]:
-    """Return the candidates' parameters that the results contain. Raises UserError if the results
-    contain others, or none."""
-    names = dict.fromkeys(name for configuration in configurations for name in configuration)
-    unknown = [name for name in names if name not in candidates.columns]
-    parameters = [name for name in candidates.columns if name in names]
-    if unknown or not parameters:
-        raise UserError(
-            f"{source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
-            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
-        )
-    return parameters
 
 
 def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object]]:
@@ -239,48 +226,6 @@ def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mappi
             values.setdefault(name, set()).add(value)
     fixed = {name for name, different in values.items() if len(different) == 1 and name not in parameters}
     return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
-
-
-def _take(
-    sources: Sequence[_Results],
-    arms: Sequence[NDArray[np.intp]],
-    candidates: Candidates,
-    direction: str,
-    outside: Sequence[Candidates],
-) -> ExistingTaken:
-    """Return the results with `arms` >= 0: those of candidates, then those `outside`."""
-    left_out = [
-        results.wording(int(index), "no candidate is equal")
-        for results, matched in zip(sources, arms, strict=True)
-        for index in np.flatnonzero(matched < 0)
-    ]
-    all_arms = np.concatenate(arms)
-    values = np.concatenate([results.values for results in sources])
-    order = np.flatnonzero(all_arms >= 0)
-    order = order[np.argsort(all_arms[order] >= len(candidates), kind="stable")]
-    columns = [plain_columns(each) for each in outside]
-    event = ExistingTaken(
-        time=time.time(),
-        source=" and ".join(results.source for results in sources),
-        arms=tuple(all_arms[order].tolist()),
-        values=tuple(values[order].tolist()),
-        left_out=tuple(left_out),
-        outside={name: tuple(each[name][0] for each in columns) for name in columns[0]} if columns else {},
-    )
-    if not event.inside_values:
-        return event
-    best = (np.argmax if direction == "maximize" else np.argmin)(event.inside_values)
-    return replace(event, best_parameters=candidates.parameters(event.arms[int(best)]))
-
-
-def _check_any(results: _Results, arms: NDArray[np.intp], candidates: Candidates) -> None:
-    """Raise UserError if no result has an arm."""
-    if not (arms >= 0).any():
-        raise UserError(
-            f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
-            f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a "
-            "candidate's"
-        )
 
 
 def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[TrialRow]]:
@@ -325,22 +270,20 @@ def _read_table(source: ResultTable, candidates: Candidates) -> _Results:
 
     try:
         cells = read_cells(path, needed)
-        columns = {name: _typed(path, name, column, candidates) for name, column in cells.items()}
+        columns: dict[str, Column] = {}
+        for name, column in cells.items():
+            if name not in candidates.conditional:
+                columns[name] = as_typed(path, name, column)
+                continue
+            values = as_typed_with_gaps(path, name, column).tolist()  # an empty cell: the parameter does not exist
+            columns[name] = array_of([None if value != value else value for value in values])
     except ObjectiveError as error:
         raise UserError(f"{error}: fix this table of known results, or name another one") from error
-    values = columns.pop(reward)
-    if values.dtype.kind not in "if":
-        raise UserError(f"{path}: column {reward!r} must be numbers, got {str(values[0])!r}: fix the table")
-    labels = [f"row {number} of the table" for number in range(1, len(values) + 1)]
-    return _Results(str(path), columns, values.astype(np.float64), labels)
-
-
-def _typed(path: Path, name: str, cells: Cells, candidates: Candidates) -> Column:
-    """Return a column; an empty cell means that a conditional parameter does not exist."""
-    if name not in candidates.conditional:
-        return as_typed(path, name, cells)
-    column = as_typed_with_gaps(path, name, cells).tolist()
-    return array_of([None if value != value else value for value in column])
+    rewards = columns.pop(reward)
+    if rewards.dtype.kind not in "if":
+        raise UserError(f"{path}: column {reward!r} must be numbers, got {str(rewards[0])!r}: fix the table")
+    labels = [f"row {number} of the table" for number in range(1, len(rewards) + 1)]
+    return _Results(str(path), columns, rewards.astype(np.float64), labels)
 
 
 def _parameters(place: str, candidates: Candidates, columns: Sequence[str]) -> list[str]:

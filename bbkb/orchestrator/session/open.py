@@ -26,18 +26,16 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
-from bbkb.orchestrator.engine.engine import Engine, replay
+from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session import on_event
 from bbkb.orchestrator.session.build import Parts, build, remark_on_reports, with_training
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.evaluations import Places, check_trial_folders, prepare_outputs
-from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
+from bbkb.orchestrator.session.executors import make_executor, unenforced_limits
 from bbkb.orchestrator.store import runs
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
-from bbkb.orchestrator.store.store import Writer
-from bbkb.workers.executor import Executor
 
 if TYPE_CHECKING:
     from bbkb.workers.on_ray.actors import Allocation
@@ -55,9 +53,7 @@ def create_run(settings: Settings, parts: Parts, existing: ExistingTaken | None 
     return runs.create(settings, events, began=shlex.join(sys.argv))
 
 
-def first_events(
-    settings: Settings, parts: Parts, existing: ExistingTaken | None = None
-) -> list[Event]:  # fmt: skip
+def first_events(settings: Settings, parts: Parts, existing: ExistingTaken | None = None) -> list[Event]:
     """Return the first events of a log: the creation of the campaign, the `existing` results, and
     the choice of the enqueued arms."""
     candidates = parts.problem.candidates
@@ -148,7 +144,10 @@ def open_session(
             check_trial_folders(run)
         me = me or Identity.of_this_process()
         writer = take(store, run.name, me=me, settings=json.dumps(plain(settings)))
-        _log_remarks(settings, parts)
+        reports = remark_on_reports(settings, parts.training_objective)
+        for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
+            if remark:
+                _LOGGER.warning("%s", remark)
         _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, me)
         # the following steps may take longer than a lease lasts without a heartbeat
         heartbeat = Heartbeat(writer)
@@ -165,10 +164,20 @@ def open_session(
         _check_unchanged(run, parts, created)
         with blas_threads(1):
             engine = replay(parts.problem, chain((created,), events))
-        request = Request(settings, parts, run.name, engine.state.clock.last_time, allocation)
-        executor = MAKE[settings.workers.executor](request)
-        opened = _opening(engine, executor, writer, settings)
-        traits = settings.workers.traits
+        campaign, traits = engine.state, settings.workers.traits
+        executor = make_executor(settings, parts, run.name, campaign.clock.last_time, allocation)
+        # the trials that workers still hold from an earlier session, or whose process died with it
+        running = {trial: attempt.trial.attempt for trial, attempt in campaign.running.items()}
+        is_cancelled = traits.one_at_a_time and not campaign.session.is_open  # not by their own fault
+        adopted = executor.adopt({} if is_cancelled else running)
+        opened = SessionOpened(
+            time=executor.now(),
+            epoch=writer.epoch,
+            executor=settings.workers.executor,
+            slots=executor.slots,
+            settings=settings,
+            adopted=tuple(sorted(adopted)),
+        )
         driver = Driver(
             engine=engine,
             writer=writer,
@@ -180,31 +189,6 @@ def open_session(
         )
         driver.recorder.heard = resources.enter_context(on_event.commands(settings.on_event, run, driver.status))
         return OpenSession(driver, opened, heartbeat, resources.pop_all())
-
-
-def _log_remarks(settings: Settings, parts: Parts) -> None:
-    """Log remarks about the candidates, the executor and the reports."""
-    reports = remark_on_reports(settings, parts.training_objective)
-    for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
-        if remark:
-            _LOGGER.warning("%s", remark)
-
-
-def _opening(engine: Engine, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
-    """Return the session's first event, with the trials that workers still hold from an earlier
-    session, or whose process died with it."""
-    campaign = engine.state
-    running = {trial: run.trial.attempt for trial, run in campaign.running.items()}
-    is_cancelled = settings.workers.traits.one_at_a_time and not campaign.session.is_open  # not by their own fault
-    adopted = executor.adopt({} if is_cancelled else running)
-    return SessionOpened(
-        time=executor.now(),
-        epoch=writer.epoch,
-        executor=settings.workers.executor,
-        slots=executor.slots,
-        settings=settings,
-        adopted=tuple(sorted(adopted)),
-    )
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:

@@ -4,7 +4,7 @@ workers."""
 import sys
 
 from bbkb.objectives.objective import HasPreparation
-from bbkb.orchestrator.campaign.settings import Settings, Workers
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.session.build import limits_of
 from bbkb.orchestrator.settings.options import objective_of
 from bbkb.workers.messages import Share
@@ -20,6 +20,15 @@ def placement_of(settings: Settings, campaign: str, largest: Share | None) -> Pl
     evaluations need Ray Train and it is not installed.
     """
     workers = settings.workers
+    crew = Crew()  # the processes of one evaluation; only a campaign with several imports `bbkb.workers.gangs`
+    if workers.ray_train:
+        from bbkb.workers.gangs.trainers import TrainerCrew
+
+        crew = TrainerCrew()
+    elif workers.is_gang:
+        from bbkb.workers.gangs.ranks import RankCrew
+
+        crew = RankCrew(campaign)
     return Placement(
         campaign=campaign,
         label=f"evaluate:{settings.name}",
@@ -28,7 +37,7 @@ def placement_of(settings: Settings, campaign: str, largest: Share | None) -> Pl
         gpus=workers.gpus,
         machines=workers.machines,
         is_spread=workers.is_spread,
-        crew=_crew_of(workers, campaign),
+        crew=crew,
         limits=limits_of(settings),
         largest=largest,
     )
@@ -53,17 +62,3 @@ def first_workers(settings: Settings, campaign: str, cores: int | None = None) -
         placement=placement_of(settings, campaign, None),
         objective=objective if isinstance(objective, HasPreparation) else None,
     )
-
-
-def _crew_of(workers: Workers, campaign: str) -> Crew:
-    """Return the set of processes that an evaluation needs. Only a campaign with several imports
-    `bbkb.workers.gangs`."""
-    if workers.ray_train:
-        from bbkb.workers.gangs.trainers import TrainerCrew
-
-        return TrainerCrew()
-    if workers.is_gang:
-        from bbkb.workers.gangs.ranks import RankCrew
-
-        return RankCrew(campaign)
-    return Crew()

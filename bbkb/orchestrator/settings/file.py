@@ -88,8 +88,22 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     places = dict(document.places)
     for override in overrides:
         place = f"--set {one_line(redact(override), _OVERRIDE_SHOWN)}"
-        keys, value, inner = _assignment(override, place)
-        _assign(tree, keys, value, place)
+        name, equals, text = override.partition("=")
+        keys: Keys = tuple(part.strip() for part in name.split("."))
+        if not equals or not all(keys):
+            raise ConfigError(f"{place}: an override must be written key.key=value, for example budget.evaluations=100")
+        if len(keys) > MAX_DEPTH:
+            raise ConfigError(f"{place}: a key must have at most {MAX_DEPTH} parts, got {len(keys)}")
+        value, inner = _parse(text, lambda _: place)  # noqa: B023 - called at once
+        node: Any = tree
+        for depth, key in enumerate(keys[:-1], start=1):
+            if node.get(key) is None:
+                node[key] = {}
+            node = node[key]
+            if not isinstance(node, dict):
+                path = dotted_key(keys[:depth])
+                raise ConfigError(f"{place}: {path} is a {_kind(node)}; only mappings have keys to set")
+        node[keys[-1]] = value
         for keys_below in [keys_below for keys_below in places if keys_below[: len(keys)] == keys]:
             del places[keys_below]
         places.update({keys[:length]: place for length in range(1, len(keys) + 1) if keys[:length] not in places})
@@ -258,28 +272,6 @@ class _Reading:
 
     def error(self, node: yaml.Node, message: str) -> ConfigError:
         return ConfigError(f"{self.place_of(node.start_mark.line + 1)}: {message}")
-
-
-def _assignment(override: str, place: str) -> tuple[Keys, Any, dict[Keys, str]]:
-    name, equals, text = override.partition("=")
-    keys: Keys = tuple(part.strip() for part in name.split("."))
-    if not equals or not all(keys):
-        raise ConfigError(f"{place}: an override must be written key.key=value, for example budget.evaluations=100")
-    if len(keys) > MAX_DEPTH:
-        raise ConfigError(f"{place}: a key must have at most {MAX_DEPTH} parts, got {len(keys)}")
-    value, inner = _parse(text, lambda _: place)
-    return keys, value, inner
-
-
-def _assign(tree: Plain, keys: Keys, value: object, place: str) -> None:
-    node: Any = tree
-    for depth, key in enumerate(keys[:-1], start=1):
-        if node.get(key) is None:
-            node[key] = {}
-        node = node[key]
-        if not isinstance(node, dict):
-            raise ConfigError(f"{place}: {dotted_key(keys[:depth])} is a {_kind(node)}; only mappings have keys to set")
-    node[keys[-1]] = value
 
 
 def _copy(value: object) -> Any:

@@ -41,22 +41,17 @@ def adapter(cls: type) -> TypeAdapter[Any]:
     try:
         return TypeAdapter(cls)
     except PydanticSchemaGenerationError as error:
-        raise RefusalError(_unwritable_fields(cls)) from error
-
-
-def _unwritable_fields(cls: type) -> list[Refusal]:
-    """Return a problem for each field whose type has no plain values."""
-    hints = get_type_hints(cls, include_extras=True)
-    problems = []
-    for field in dataclasses.fields(cls):
-        try:
-            TypeAdapter(hints[field.name])
-        except PydanticSchemaGenerationError:
-            kind = getattr(hints[field.name], "__name__", hints[field.name])
-            rule = f"is a field of {cls.__name__} with a type that no campaign file has, {kind}"
-            remedy = "take plain values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
-            problems.append(Refusal((field.name,), f"{rule}; {remedy}"))
-    return problems
+        hints = get_type_hints(cls, include_extras=True)
+        problems = []
+        for field in dataclasses.fields(cls):
+            try:
+                TypeAdapter(hints[field.name])
+            except PydanticSchemaGenerationError:
+                kind = getattr(hints[field.name], "__name__", hints[field.name])
+                rule = f"is a field of {cls.__name__} with a type that no campaign file has, {kind}"
+                remedy = "take plain values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
+                problems.append(Refusal((field.name,), f"{rule}; {remedy}"))
+        raise RefusalError(problems) from error
 
 
 def dump(options: object) -> Plain:
@@ -126,32 +121,29 @@ def objective_of(section: ObjectiveSettings) -> AnyObjective | None:
 def build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
     """Return the dataclass of `objective.<key>: value` and options; folders below `folder`. Raises
     RefusalError, with the keys of the section."""
+    options = {} if options is None else options
     try:
-        return _build_objective(key, value, {} if options is None else options, folder)
+        if key == "name":
+            named: ObjectiveOptions = build(find_objective(value), as_mapping(options, "{epochs: 3}"))
+            return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
+        cls, field, places = EXTERNAL[key]
+        if key == "function" and value.startswith(LIVE):
+            cls = LiveFunction
+        values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
+        if field in values:
+            raise RefusalError([Refusal((field,), f"is not an option; write it as objective.{key}")])
+        located = {name: join(folder, place) for name, place in values.items() if name in places}
+        for name, default_of in places.items():
+            if values.get(name) is None:
+                default = join(folder, default_of())
+                located[name] = list(dict.fromkeys(default)) if isinstance(default, list) else default
+        external: External = build(cls, {**values, **located, field: value})
+        return external
     except RefusalError as error:
         raise RefusalError(problem.below("options") for problem in error.problems) from None
     except ValueError as error:
         problem = align(("objective", "options"), str(error), options)
         raise RefusalError([dataclasses.replace(problem, keys=problem.keys[1:])]) from None
-
-
-def _build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
-    if key == "name":
-        named: ObjectiveOptions = build(find_objective(value), as_mapping(options, "{epochs: 3}"))
-        return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
-    cls, field, places = EXTERNAL[key]
-    if key == "function" and value.startswith(LIVE):
-        cls = LiveFunction
-    values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
-    if field in values:
-        raise RefusalError([Refusal((field,), f"is not an option; write it as objective.{key}")])
-    defaults = {name: default() for name, default in places.items() if values.get(name) is None}
-    located = {name: join(folder, place) for name, place in values.items() if name in places}
-    for name, place in defaults.items():
-        default = join(folder, place)
-        located[name] = list(dict.fromkeys(default)) if isinstance(default, list) else default
-    external: External = build(cls, {**values, **located, field: value})
-    return external
 
 
 def dump_objective(options: object) -> Plain:

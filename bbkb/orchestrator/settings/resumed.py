@@ -1,13 +1,11 @@
 """The settings of a resume: the new settings, completed by the recorded ones."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from bbkb.orchestrator.campaign.settings import (
     GivenResults,
     ModelStopping,
     Settings,
-    Source,
     most_trials,
     origin_of,
 )
@@ -44,15 +42,12 @@ def with_recorded(recorded: Settings, settings: Settings) -> Settings:
     space = settings.space
     if space.keys() == recorded.space.keys():  # their order decides which candidates are drawn
         space = {name: space[name] for name in recorded.space}
-    known = _known_results(recorded.known_results, settings.known_results)
+    # the recorded results, unless the settings name other sources
+    known = recorded.known_results
+    imported = [source for source in known if isinstance(source, GivenResults)]
+    read = {source.origin for source in imported} - {None}
+    now = [source for source in settings.known_results if not isinstance(source, GivenResults)]
+    further = [source for source in now if origin_of(source) not in read]
+    if further != [source for source in known if not isinstance(source, GivenResults)]:
+        known = (*imported, *further)
     return replace(settings, space=space, known_results=known, workers=workers, budget=budget, early_stopping=rule)
-
-
-def _known_results(recorded: Iterable[Source], now: Iterable[Source]) -> tuple[Source, ...]:
-    """Return the recorded results if `now` has the same sources, apart from imported ones."""
-    before, after = ([source for source in known if not isinstance(source, GivenResults)] for known in (recorded, now))
-    read = {source.origin for source in recorded if isinstance(source, GivenResults)}
-    after = [source for source in after if origin_of(source) is None or origin_of(source) not in read]
-    if before == after:
-        return tuple(recorded)
-    return (*(source for source in recorded if isinstance(source, GivenResults)), *after)

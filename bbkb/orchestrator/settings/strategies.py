@@ -38,8 +38,11 @@ def build_strategy(options: object, evaluations: int | None = None) -> AnyStrate
     strategy: AnyStrategy = build(cls, fields)
     if preset == Preset.THEORY and (broken := broken_conditions(strategy, evaluations)):
         raise RefusalError([Refusal((option,), f"{rule} (preset: theory)", value) for option, rule, value in broken])
-    if STRATEGIES.name_of(cls) is None:
-        _check_refreshes(strategy)
+    mode = getattr(strategy, "mode", None)
+    if STRATEGIES.name_of(cls) is None and never_waits(strategy) and mode != "async":
+        # a campaign would request all trials from it at once
+        rule = 'must have a field mode, "async", because its never_waits is true'
+        raise RefusalError([Refusal(("name",), rule, f"mode {excerpt(mode)}")])
     return strategy
 
 
@@ -58,15 +61,6 @@ def own_strategy(name: str) -> type:
 def strategy_name(cls: type) -> str:
     """Return a strategy class's name in a campaign file: listed, or `module:Name`."""
     return STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
-
-
-def _check_refreshes(strategy: AnyStrategy) -> None:
-    """Raise RefusalError if a strategy never waits and has another mode: a campaign would request
-    all trials from it at once."""
-    mode = getattr(strategy, "mode", None)
-    if never_waits(strategy) and mode != "async":
-        rule = 'must have a field mode, "async", because its never_waits is true'
-        raise RefusalError([Refusal(("name",), rule, f"mode {excerpt(mode)}")])
 
 
 def dump_strategy(strategy: object) -> Plain:
