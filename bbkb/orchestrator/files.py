@@ -35,7 +35,7 @@ def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) 
     `is_private`, only the owner can read the file; otherwise the umask applies. Raises OSError if
     the file cannot be written; the old content is then unchanged, and no draft remains.
     """
-    if _is_special(path):
+    if path.exists() and not path.is_file():
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe without a reader must not block
         with open(descriptor, "wb") as file:
             os.set_blocking(descriptor, True)
@@ -45,13 +45,21 @@ def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) 
     draft = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}.draft")
     mode = PRIVATE_FILE if is_private else _ORDINARY_FILE
     try:
-        _write_synced(draft, parts, mode)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.writelines(parts)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, target)
     except BaseException:
         with contextlib.suppress(OSError):  # the first error is the important one
             draft.unlink()
         raise
-    _sync_folder(target.parent)
+    with contextlib.suppress(OSError):  # a folder cannot be synced on every file system; the content is safe anyway
+        descriptor = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)  # makes the rename durable
+        finally:
+            os.close(descriptor)
 
 
 def read_small(path: Path, most_bytes: int) -> bytes:
@@ -78,27 +86,3 @@ def make_private(path: Path) -> None:
     """
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
-
-
-def _is_special(path: Path) -> bool:
-    try:
-        return not stat.S_ISREG(path.stat().st_mode)
-    except FileNotFoundError:
-        return False
-
-
-def _write_synced(path: Path, parts: Iterable[bytes], mode: int) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        file.writelines(parts)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, if the file system supports it. The content is safe anyway."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -47,7 +47,16 @@ def log_into(folder: Path, campaign: str) -> Iterator[None]:
         RunError: if the file cannot be written.
     """
     logger = logging.getLogger(ROOT)
-    handler = _handler(folder)
+    handler: logging.Handler = logging.StreamHandler()
+    if folder.is_dir():
+        file = folder / FILE_NAME
+        try:
+            make_private(file)
+            # fails for a pipe without a reader, which would block the handler
+            with open(os.open(file, os.O_WRONLY | os.O_NONBLOCK), "wb"):
+                handler = logging.FileHandler(file, encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"{file} cannot be written: {error.strerror}; make it a writable file") from error
     handler.setFormatter(TextFormatter(campaign))
     handler.setLevel(logging.INFO)
     handler.addFilter(lambda _: _FOLDER.get() in (folder, None))
@@ -85,19 +94,6 @@ def _take_over(logger: logging.Logger) -> None:
         _PROGRAM.callback(setattr, logger, "propagate", True)
 
 
-def _handler(folder: Path) -> logging.Handler:
-    if not folder.is_dir():
-        return logging.StreamHandler()
-    file = folder / FILE_NAME
-    try:
-        make_private(file)
-        # fails for a pipe without a reader, which would block the handler
-        with open(os.open(file, os.O_WRONLY | os.O_NONBLOCK), "wb"):
-            return logging.FileHandler(file, encoding="utf-8")
-    except OSError as error:
-        raise RunError(f"{file} cannot be written: {error.strerror}; make it a writable file") from error
-
-
 class _RootHandlers(logging.Handler):
     """The root logger's handlers, for records of the program's level: that of `log_into` would fill the
     terminal of a program that has called `logging.basicConfig`."""
@@ -119,21 +115,11 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
-        fields = "".join(f" {name}={value}" for name, value in _fields(record, self._campaign).items())
-        text = f"{_time(record)} {record.levelname} {record.name}{fields}: {_message(self, record)}"
+        values = {"campaign": self._campaign, **vars(record)}
+        fields = "".join(f" {name}={values[name]}" for name in _FIELDS if name in values)
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        message = record.getMessage()
+        if record.exc_info:
+            message = f"{message}\n{self.formatException(record.exc_info)}"
+        text = f"{seconds}.{int(record.msecs):03}Z {record.levelname} {record.name}{fields}: {message}"
         return printable(text).translate(_ONE_LINE)
-
-
-def _fields(record: logging.LogRecord, campaign: str) -> dict[str, object]:
-    values = {"campaign": campaign, **vars(record)}
-    return {name: values[name] for name in _FIELDS if name in values}
-
-
-def _time(record: logging.LogRecord) -> str:
-    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-    return f"{seconds}.{int(record.msecs):03}Z"
-
-
-def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
-    message = record.getMessage()
-    return f"{message}\n{formatter.formatException(record.exc_info)}" if record.exc_info else message

@@ -100,10 +100,10 @@ class Queue(Sequence[T]):
         return len(self._front) + self._stop - self._start
 
     def __iter__(self) -> Iterator[T]:
-        return chain(self._front, islice(self._items, self._start, self._stop) if self._start < _KEPT else self._rest())
-
-    def _rest(self) -> Iterator[T]:
-        return map(self._items.__getitem__, range(self._start, self._stop))  # `islice` would walk to the start
+        if self._start < _KEPT:
+            return chain(self._front, islice(self._items, self._start, self._stop))
+        # `islice` would walk to the start
+        return chain(self._front, map(self._items.__getitem__, range(self._start, self._stop)))
 
     @overload
     def __getitem__(self, index: int) -> T: ...

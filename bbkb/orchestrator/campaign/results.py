@@ -72,25 +72,20 @@ def _volume(points: Sequence[Point]) -> float:
         return 0.0
     if len(points[0]) == 1:
         return points[0][0]
-    if len(points[0]) == 2:
-        return _area(points)
     total = 0.0
+    if len(points[0]) == 2:
+        widest = 0.0
+        for width, height in points:
+            if width > widest:
+                total += (width - widest) * height
+                widest = width
+        return total
     front = list[Point]()
     ends = [*(point[-1] for point in points[1:]), 0.0]
     for point, end in zip(points, ends, strict=True):
         front = with_point(front, point[:-1])
         if point[-1] > end:
             total += (point[-1] - end) * _volume(sorted(front, key=lambda member: member[-1], reverse=True))
-    return total
-
-
-def _area(points: Sequence[Point]) -> float:
-    total = 0.0
-    widest = 0.0
-    for width, height in points:
-        if width > widest:
-            total += (width - widest) * height
-            widest = width
     return total
 
 
@@ -145,7 +140,7 @@ class Front:
         worst = tuple(map(min, self.worst, rewards)) if self.worst else rewards
         members = self.members
         if not any(is_as_good(member.rewards, rewards) for member in members):
-            undominated = tuple(member for member in members if not is_as_good(rewards, member.rewards))
+            undominated = [member for member in members if not is_as_good(rewards, member.rewards)]
             members = (*undominated, FrontMember(trial, values, rewards, parameters))
         return Front(members, worst, self.results + 1, self.feasible + 1)
 

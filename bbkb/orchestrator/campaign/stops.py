@@ -2,7 +2,7 @@
 which its worker ends it, and whether stopped ones may be continued."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 
 from bbkb.orchestrator.bandit.results import Turn
@@ -56,8 +56,12 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     if trial in end.out_of_reach:
         return StopCause.SPENT
     if rule.is_first_training(trial, trainings.continued):
+        # the report that has reached the step, or is closer to it than the next, as far away as the previous one
         curve = trainings.curves.get(trial)
-        is_done = curve is not None and _is_nearest_report(curve.steps, rule.first_steps)
+        if curve is None or not curve.steps:
+            return None
+        before, at, target = (0, *curve.steps)[-2], curve.steps[-1], rule.first_steps
+        is_done = at >= target or target - at < abs(2 * at - before - target)
         return StopCause.FIRST_TRAINING if is_done else None
     if _ends_itself(state, rule, trial):
         return None
@@ -111,18 +115,6 @@ def _ends_itself(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
     if not rule.trains_whole or state.training_end is not None:
         return False
     return trial == max(state.running, key=lambda other: (trainings.step(other), -other), default=None)
-
-
-def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
-    """Return whether the last of `steps` has reached `target` or is closer to it than the next.
-
-    The distance to the next report is assumed to be that from the previous one.
-    """
-    if not steps:
-        return False
-    at = steps[-1]
-    before = steps[-2] if len(steps) > 1 else 0
-    return at >= target or target - at < abs(2 * at - before - target)
 
 
 def turn_of_stopped_trials(state: CampaignState) -> Turn:

@@ -101,18 +101,6 @@ class Hopes:
     goals: CampaignGoals
     best: float | None = None  # the reward of the best result; None before the first
 
-    def are_lost(self, forecast: Forecast) -> bool:
-        """Return whether even the optimistic forecast of a trial is worse than the best result."""
-        return self.best is not None and self.optimistic(forecast) < self.best
-
-    def are_left(self, forecast: Forecast) -> bool:
-        """Return whether a trial may improve the best result."""
-        return self.best is None or self.optimistic(forecast) > self.best
-
-    def expected(self, forecast: Forecast) -> float:
-        """Return the expected final reward."""
-        return self.goals.reward(forecast.mean)
-
     def optimistic(self, forecast: Forecast) -> float:
         """Return the optimistic final reward."""
         return self.goals.reward(forecast.high)
@@ -322,7 +310,7 @@ class Trainings(Section):
     def is_hopeless(self, trial: int, hopes: Hopes) -> bool:
         """Return whether even the optimistic forecast of `trial` is worse than the best results."""
         forecast = self.forecasts.get(trial)
-        return forecast is not None and hopes.are_lost(forecast)
+        return forecast is not None and hopes.best is not None and hopes.optimistic(forecast) < hopes.best
 
     def superfluous(self, keep: int | None, hopes: Hopes, unlearned: Set[int]) -> tuple[int, ...]:
         """Return the stopped trials whose checkpoints can be removed: all but the `keep` (None: all)
@@ -347,8 +335,9 @@ class Trainings(Section):
         candidates = {*self.paused, *open_trials} - diverged
         forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in candidates]
         if forecasts:
-            hopeful = [forecast for forecast in forecasts if hopes.are_left(forecast)]
-            return [forecast.trial for forecast in sorted(hopeful, key=hopes.expected, reverse=True)]
+            hopeful = [each for each in forecasts if hopes.best is None or hopes.optimistic(each) > hopes.best]
+            hopeful.sort(key=lambda forecast: hopes.goals.reward(forecast.mean), reverse=True)
+            return [forecast.trial for forecast in hopeful]
         curves = self.curves.values()
         reported = [curve for curve in curves if curve.trial in candidates and curve.steps]
         return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]

@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 from bbkb.orchestrator.campaign.clock import LABELS
 from bbkb.orchestrator.campaign.events import StopReason
-from bbkb.orchestrator.campaign.failures import FailureCause
 from bbkb.orchestrator.campaign.status import GoalsStatus, Status
 from bbkb.orchestrator.wording import duration, iso, joined, one_line, plural, rounded, short_text
 
@@ -35,29 +34,64 @@ class Fact(NamedTuple):
 
 def facts(status: Status) -> list[Fact]:
     """Return what is known about a campaign, the most important first."""
-    trials, workers = status.trials, status.workers
+    trials, workers, model, budget = status.trials, status.workers, status.model, status.budget
+    outcomes = joined(
+        ", ",
+        trials.outcomes,
+        trials.in_flight and f"{trials.in_flight:,} running",
+        trials.waiting and f"{trials.waiting:,} queued",
+        budget.step_budget is not None and f"{budget.steps:,} of {budget.step_budget:,} steps",
+    )
+    not_proposed = joined(
+        "; ",
+        trials.existing_outside and f"{trials.existing_outside} outside the space are learned and not proposed",
+        trials.existing_unmatched and f"{trials.existing_unmatched} more are not learned",
+    )
+    aside = ", ".join([*map(str, workers.set_aside[:5]), *["…"] * (len(workers.set_aside) > 5)])
+    is_calibrated = "of results within two standard deviations of the model's prediction"
+    reliability = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in model.steps_reliability)
+    # the causes of idle time as shares of the workers' time, the largest first; not those below one percent
+    idle, total = workers.idle_seconds, sum(workers.idle_seconds.values())
+    shares = {cause: (1.0 - workers.utilization) * idle[cause] / total for cause in idle}
+    causes = sorted((cause for cause in idle if shares[cause] >= 0.01), key=idle.__getitem__, reverse=True)
+    use = joined(
+        "; ",
+        ", ".join(f"{LABELS[cause]} {shares[cause]:.0%}" for cause in causes),
+        workers.least_seconds > 0.0 and f"at least {duration(workers.least_seconds)} were needed at full utilization",
+    )
     listed = [
         Fact("state", _state(status)),
         *_best(status),
         *goal_facts(status.goals),
-        Fact("trials", trials_text(status), _outcomes(status)),
-        Fact("time", duration(status.budget.elapsed_seconds), time_left(status)),
-        *map(failure_fact, trials.failures),
+        Fact("trials", trials_text(status), outcomes),
+        Fact("time", duration(budget.elapsed_seconds), time_left(status)),
+        *(
+            Fact(
+                "failures",
+                f"{plural(cause.attempts, 'attempt')}: {cause.kind}",
+                f"trial {cause.trial}: {one_line(cause.summary, _LONGEST)}",
+                "problem",
+            )
+            for cause in trials.failures
+        ),
         *(Fact("warning", remark, kind="problem") for remark in status.remarks),
-        *_known(status),
-        *_model(status),
-        Fact("workers", f"{trials.in_flight} of {workers.slots} busy" if workers.slots else "", kind="detail"),
+        Fact("known results", f"{trials.existing:,}" if trials.existing else "", not_proposed),
         Fact(
-            "utilization",
-            f"{workers.utilization:.0%}" if workers.slots else "",
-            joined(
-                "; ",
-                _idle(status),
-                workers.least_seconds > 0.0
-                and f"at least {duration(workers.least_seconds)} were needed at full utilization",
-            ),
+            "set aside",
+            aside and f"{plural(len(workers.set_aside), 'candidate')} that killed several workers",
+            aside,
+            "problem",
+        ),
+        Fact(
+            "model",
+            progress(status),
+            plural(model.dictionary_size, "inducing point") if model.dictionary_size else "",
             "detail",
         ),
+        Fact("calibration", "" if model.calibration is None else f"{model.calibration:.0%}", is_calibrated, "detail"),
+        Fact("steps", reliability, "correlation with the final value", "detail"),
+        Fact("workers", f"{trials.in_flight} of {workers.slots} busy" if workers.slots else "", kind="detail"),
+        Fact("utilization", f"{workers.utilization:.0%}" if workers.slots else "", use, "detail"),
     ]
     return [fact for fact in listed if fact.value]
 
@@ -145,7 +179,10 @@ def time_left(status: Status) -> str:
     elapsed, left = status.budget.elapsed_seconds, status.budget.left_seconds
     if left is None or not elapsed:
         return "time left: known after the first result"
-    return f"about {duration(left)} left, {_rate(status.trials.done / elapsed)}"
+    rate = status.trials.done / elapsed  # in the unit that gives a readable number
+    units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
+    seconds, unit = next((entry for entry in units if rate * entry[0] >= 1.0), units[-1])
+    return f"about {duration(left)} left, {rate * seconds:.3g} trials/{unit}"
 
 
 def progress(status: Status) -> str:
@@ -155,13 +192,6 @@ def progress(status: Status) -> str:
     if model.is_asynchronous:
         return f"{steps}{plural(model.refreshes, 'refit')}"
     return f"{steps}batch {model.batch} with {plural(model.batch_size, 'trial')}"
-
-
-def failure_fact(cause: FailureCause) -> Fact:
-    """Return a cause of failures, with the first failure as the example."""
-    example = one_line(cause.summary, _LONGEST)
-    attempts = plural(cause.attempts, "attempt")
-    return Fact("failures", f"{attempts}: {cause.kind}", f"trial {cause.trial}: {example}", "problem")
 
 
 def _state(status: Status) -> str:
@@ -209,62 +239,6 @@ def goal_facts(goals: GoalsStatus | None) -> Iterator[Fact]:
         yield Fact("front", plural(goals.front, "trial"), volume)
     if goals.constraints and goals.feasible is not None:
         yield Fact("feasible", f"{goals.feasible:.0%} of the results", ", ".join(goals.constraints))
-
-
-def _outcomes(status: Status) -> str:
-    trials, budget = status.trials, status.budget
-    return joined(
-        ", ",
-        trials.outcomes,
-        trials.in_flight and f"{trials.in_flight:,} running",
-        trials.waiting and f"{trials.waiting:,} queued",
-        budget.step_budget is not None and f"{budget.steps:,} of {budget.step_budget:,} steps",
-    )
-
-
-def _known(status: Status) -> Iterator[Fact]:
-    trials, aside = status.trials, status.workers.set_aside
-    if trials.existing:
-        remark = joined(
-            "; ",
-            trials.existing_outside and f"{trials.existing_outside} outside the space are learned and not proposed",
-            trials.existing_unmatched and f"{trials.existing_unmatched} more are not learned",
-        )
-        yield Fact("known results", f"{trials.existing:,}", remark)
-    if aside:
-        listed = ", ".join([*map(str, aside[:5]), *["…"] * (len(aside) > 5)])
-        yield Fact("set aside", f"{plural(len(aside), 'candidate')} that killed several workers", listed, "problem")
-
-
-def _model(status: Status) -> Iterator[Fact]:
-    model = status.model
-    points = plural(model.dictionary_size, "inducing point") if model.dictionary_size else ""
-    yield Fact("model", progress(status), points, "detail")
-    if model.calibration is not None:
-        expected = "of results within two standard deviations of the model's prediction"
-        yield Fact("calibration", f"{model.calibration:.0%}", expected, "detail")
-    if model.steps_reliability:
-        parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in model.steps_reliability)
-        yield Fact("steps", parts, "correlation with the final value", "detail")
-
-
-def _idle(status: Status) -> str:
-    """Return the causes of idle time as shares of the workers' time, the largest first.
-
-    Shares below one percent are omitted.
-    """
-    idle = status.workers.idle_seconds
-    total = sum(idle.values())
-    shares = {cause: (1.0 - status.workers.utilization) * idle[cause] / total for cause in idle}
-    listed = sorted((cause for cause in idle if shares[cause] >= 0.01), key=idle.__getitem__, reverse=True)
-    return ", ".join(f"{LABELS[cause]} {shares[cause]:.0%}" for cause in listed)
-
-
-def _rate(per_second: float) -> str:
-    """Return the rate per second, minute or hour, in the unit that gives a readable number."""
-    units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
-    seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
-    return f"{per_second * seconds:.3g} trials/{unit}"
 
 
 def as_arguments(parameters: Mapping[str, object]) -> str:

@@ -81,14 +81,21 @@ def reason(history: History, row: TrialRow) -> str:
     batch = history.batches[row.batch - 1]
     index = f", number {row.place} of {len(batch.picks)}" if len(batch.picks) > 1 else ""
     chosen = f"Chosen in batch {row.batch}{index}"
-    if _mean(row.pick) is None:
+    mean = _mean(row.pick)
+    if mean is None:
         return f"{chosen} ({batch.reason}), without a prediction by the strategy."
     why = _REASONS.get(row.pick.reason, "")
     if not why and _bounds(row.pick) is not None:
         prior = ", including the priors of the space" if has_prior(history.settings.space) else ""
         why = f", because it could still be the best{prior}"
-    prediction = _prediction(history, row)
-    return f"{chosen}{why}{f': {prediction}' if prediction else ''}."
+    value_of = _values_by_score(history, row)
+    if value_of is None:
+        return f"{chosen}{why}."
+    text = f"{chosen}{why}: a predicted value of about {rounded(value_of(mean), 4)}"
+    if (bounds := _bounds(row.pick)) is None:
+        return f"{text}."
+    low, high = sorted(map(value_of, bounds))
+    return f"{text}, between {rounded(low, 4)} and {rounded(high, 4)}."
 
 
 def _mean(pick: PickedTrial) -> float | None:
@@ -114,19 +121,6 @@ def scores(pick: PickedTrial) -> str:
     return f"The predicted score is {mean:.4g}{interval}; {_SCORES}."
 
 
-def _prediction(history: History, row: TrialRow) -> str:
-    """Return the predicted value and its interval, in the objective's unit; empty if unknown."""
-    mean = _mean(row.pick)
-    value_of = _values_by_score(history, row)
-    if mean is None or value_of is None:
-        return ""
-    bounds = _bounds(row.pick)
-    if bounds is None:
-        return f"a predicted value of about {rounded(value_of(mean), 4)}"
-    low, high = sorted(map(value_of, bounds))
-    return f"a predicted value of about {rounded(value_of(mean), 4)}, between {rounded(low, 4)} and {rounded(high, 4)}"
-
-
 def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float] | None:
     """Return the map from scores to values at the time of the choice.
 
@@ -134,7 +128,15 @@ def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float
     """
     strategy = history.settings.strategy
     model = strategy.get("model") if isinstance(strategy, Mapping) else None
-    values = _learned_values(history, history.batches[row.batch - 1].time)
+    chosen_at = history.batches[row.batch - 1].time
+    values: dict[int, list[float]] = defaultdict(list)  # arm → the values that the strategy had learned
+    if history.existing is not None:
+        for arm, value in zip(history.existing.arms, history.existing.values, strict=True):
+            values[arm].append(value)
+    for refresh in history.refreshes:
+        for learned in (history.trials[trial] for trial in refresh.trials if refresh.time <= chosen_at):
+            if learned.value is not None and learned.status == "succeeded":
+                values[learned.arm].append(learned.value)
     if not isinstance(model, Mapping) or not values or not history.goals.is_single:
         return None
     import numpy as np
@@ -147,19 +149,6 @@ def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float
     except ValueError:  # written by another version
         return None
     return lambda score: history.sign * float(scale.rewards(np.array([score]))[0])
-
-
-def _learned_values(history: History, time: float) -> dict[int, list[float]]:
-    """Return arm → values of the results that the strategy had learned at `time`."""
-    values: dict[int, list[float]] = defaultdict(list)
-    if history.existing is not None:
-        for arm, value in zip(history.existing.arms, history.existing.values, strict=True):
-            values[arm].append(value)
-    for refresh in history.refreshes:
-        for learned in (history.trials[trial] for trial in refresh.trials if refresh.time <= time):
-            if learned.value is not None and learned.status == "succeeded":
-                values[learned.arm].append(learned.value)
-    return values
 
 
 def trial_lines(trial: Mapping[str, Any]) -> Iterator[str]:

@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from types import ModuleType
 from typing import Any, Literal, NamedTuple
 
 from bbkb.objectives.parameters import conditions
@@ -225,10 +224,17 @@ def export(history: History, format: Format, table: Table = "trials", is_safe: b
     Raises:
         UserError: pyarrow is not installed for Parquet.
     """
+    parts: Iterable[Columns]
     if table == "trials":
-        parts = iter([trial_columns(history)]) if format == "parquet" else _trial_parts(history)
-    else:
-        parts = iter([(report_columns if table == "reports" else existing_columns)(history)])
+        columns, rows = exported(history), history.listed
+        size = max(1, len(rows)) if format == "parquet" else _PART
+        parts = (_cells(columns, rows[first : first + size]) for first in range(0, max(1, len(rows)), size))
+    elif table == "reports":
+        parts = [report_columns(history)]
+    else:  # the format of a warm start; values on the user's scale
+        existing = history.existing
+        arms, values = ((), ()) if existing is None else (existing.arms, existing.values)
+        parts = [{"arm": list(arms), "reward": list(values)}]
     match format:
         case "csv":
             return _to_csv(parts, is_safe)
@@ -243,22 +249,8 @@ def trial_columns(history: History) -> Columns:
     return _cells(exported(history), history.listed)
 
 
-def _trial_parts(history: History) -> Iterator[Columns]:
-    """Yield the table in parts of at most `_PART` rows, at least one part."""
-    columns, rows = exported(history), history.listed
-    for first in range(0, max(1, len(rows)), _PART):
-        yield _cells(columns, rows[first : first + _PART])
-
-
 def _cells(columns: Iterable[Column], rows: Sequence[TrialRow]) -> Columns:
     return {column.name: list(map(column.cell, rows)) for column in columns}
-
-
-def existing_columns(history: History) -> Columns:
-    """Return the existing data as `arm` and `reward` (user's scale), the format of a warm start."""
-    existing = history.existing
-    arms, values = ((), ()) if existing is None else (existing.arms, existing.values)
-    return {"arm": list(arms), "reward": list(values)}
 
 
 def report_columns(history: History) -> Columns:
@@ -279,7 +271,12 @@ def report_columns(history: History) -> Columns:
 
 def _to_csv(parts: Iterable[Columns], is_safe: bool) -> Iterator[bytes]:
     """Yield RFC 4180. Lines end with CRLF, so a lone CR or LF in a field is also quoted."""
-    shown = _without_formula if is_safe else _cell
+
+    def shown(value: object) -> object:
+        cell = value if type(value) is str else _cell(value)
+        is_formula = is_safe and isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS)
+        return f"'{cell}" if is_formula else cell  # text with an apostrophe, which no spreadsheet executes
+
     for index, columns in enumerate(parts):
         text = io.StringIO(newline="")
         writer = csv.writer(text)
@@ -294,15 +291,6 @@ def _convert_cells(column: list[Any], change: Callable[[object], object], unchan
     """Apply `change` to every cell. A column whose types are all `unchanged` is returned as it
     is."""
     return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
-
-
-def _without_formula(value: object) -> object:
-    """Return a cell that no spreadsheet executes.
-
-    A text that begins like a formula is prefixed with an apostrophe; numbers are unchanged.
-    """
-    cell = value if type(value) is str else _cell(value)
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
 
 
 def _cell(value: object) -> object:
@@ -347,21 +335,21 @@ def _to_parquet(columns: Columns) -> bytes:
         raise UserError(
             'export to parquet needs pyarrow, which is not installed: pip install "pyarrow>=17", or choose csv or json'
         ) from None
-    table = pa.table({name: _arrow_array(pa, name, values) for name, values in columns.items()})
+    arrays: dict[str, object] = {}
+    for name, values in columns.items():  # fixed columns and metrics have the same type in every campaign
+        type = _TYPES.get(name, "float64" if name.startswith(METRIC_PREFIX) else "")
+        if type == "timestamp":
+            moments = [None if value is None else datetime.fromisoformat(value) for value in values]
+            arrays[name] = pa.array(moments, type=pa.timestamp("us", tz="UTC"))
+            continue
+        try:
+            arrays[name] = pa.array(values, type=type or None)
+        except (pa.ArrowException, OverflowError):  # a parameter with mixed types becomes text
+            if type:
+                raise
+            texts = [None if value is None else str(_cell(value)) for value in values]
+            arrays[name] = pa.array(texts, type="string")
+    table = pa.table(arrays)
     sink = io.BytesIO()
     pq.write_table(table, sink)
     return sink.getvalue()
-
-
-def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
-    """Return an array. Fixed columns and metrics have the same type in every campaign."""
-    type = _TYPES.get(name, "float64" if name.startswith(METRIC_PREFIX) else "")
-    if type == "timestamp":
-        moments = [None if value is None else datetime.fromisoformat(value) for value in values]
-        return pa.array(moments, type=pa.timestamp("us", tz="UTC"))
-    if type:
-        return pa.array(values, type=type)
-    try:
-        return pa.array(values)
-    except (pa.ArrowException, OverflowError):  # a parameter with mixed types becomes text
-        return pa.array([None if value is None else str(_cell(value)) for value in values], type="string")

@@ -94,21 +94,16 @@ def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
     if trials is None:
         return outcome
     try:
-        return _with_output(outcome, trials)
+        if outcome.output:
+            with contextlib.closing(OutputFile(trials, outcome.trial, outcome.attempt)) as file:
+                file.write(outcome.output.encode())
+        if not isinstance(outcome, TrialFailed):
+            return outcome
+        move_output(trials, outcome.trial, outcome.attempt)  # its process may have been killed
+        tail = tail_of(read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES))
     except OSError as error:
         _LOGGER.warning("output of trial %d is not saved: %s", outcome.trial, error)
         return outcome
-
-
-def _with_output(outcome: Outcome, trials: Path) -> Outcome:
-    if outcome.output:
-        with contextlib.closing(OutputFile(trials, outcome.trial, outcome.attempt)) as file:
-            file.write(outcome.output.encode())
-    if not isinstance(outcome, TrialFailed):
-        return outcome
-    move_output(trials, outcome.trial, outcome.attempt)  # its process may have been killed
-    output = read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES)
-    tail = tail_of(output)
     # the failure of a command already quotes its standard error
     if not tail or tail.rpartition("\n")[2] in outcome.message:
         return outcome

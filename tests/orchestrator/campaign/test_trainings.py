@@ -14,7 +14,7 @@ from bbkb.orchestrator.campaign.goals import CampaignGoals, Objective
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
-from bbkb.orchestrator.campaign.trainings import Forecast, Hopes, Steps, forecast_of
+from bbkb.orchestrator.campaign.trainings import Forecast, Hopes, Steps, Trainings, forecast_of
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import continued, opened, paused, refreshed, started, stop
 from tests.reported import reported
@@ -103,8 +103,8 @@ def test_last_gain_is_not_in_the_future_after_trials_continue() -> None:
 MAXIMIZED, MINIMIZED = (CampaignGoals((Objective("value", direction),)) for direction in ("maximize", "minimize"))
 
 
-def forecast(reward: float, goals: CampaignGoals) -> Forecast:
-    return forecast_of(TrialForecast(0, reward, reward - 0.5, reward + 0.5, 0.0, 1.0), goals)
+def forecast(reward: float, goals: CampaignGoals, trial: int = 0) -> Forecast:
+    return forecast_of(TrialForecast(trial, reward, reward - 0.5, reward + 0.5, 0.0, 1.0), goals)
 
 
 def test_forecast_is_on_the_users_scale() -> None:
@@ -113,14 +113,10 @@ def test_forecast_is_on_the_users_scale() -> None:
 
 @pytest.mark.parametrize("goals", [MAXIMIZED, MINIMIZED])
 def test_trial_is_hopeless_if_even_its_optimistic_end_is_worse_than_the_best(goals: CampaignGoals) -> None:
-    worse, equal, better = (forecast(reward, goals) for reward in (-2.0, -1.5, -1.2))
-    hopes = Hopes(goals, -1.0)
-    assert [hopes.are_lost(one) for one in (worse, equal, better)] == [True, False, False]
-    assert [hopes.are_left(one) for one in (worse, equal, better)] == [False, False, True]
-    assert sorted([better, worse, equal], key=hopes.expected) == [worse, equal, better]
-
-
-def test_every_trial_may_become_the_best_before_the_first_result() -> None:
-    hopes = Hopes(MAXIMIZED)
-    assert hopes.are_left(forecast(-9.0, MAXIMIZED))
-    assert not hopes.are_lost(forecast(-9.0, MAXIMIZED))
+    forecasts = {trial: forecast(reward, goals, trial) for trial, reward in enumerate((-2.0, -1.5, -1.2, -1.1))}
+    trainings = Trainings(forecasts=forecasts)
+    hopes, before = Hopes(goals, -1.0), Hopes(goals)
+    assert [trainings.is_hopeless(trial, hopes) for trial in range(4)] == [True, False, False, False]
+    assert trainings.best_unfinished(range(4), hopes) == [3, 2]
+    assert not trainings.is_hopeless(0, before)  # every trial may become the best before the first result
+    assert trainings.best_unfinished(range(4), before) == [3, 2, 1, 0]
