@@ -24,7 +24,6 @@ from bbkb.orchestrator.bandit.strategy import Observation
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.cli.main import load as load_command
-from bbkb.orchestrator.session.executors import MAKE
 from bbkb.orchestrator.settings.loading import load
 from bbkb.workers.executor import TRAITS, ExecutorName
 from tests.histories import history_of
@@ -94,7 +93,7 @@ def test_guide_lists_all_executors() -> None:
     guide = (REPOSITORY / "docs" / "guide" / "campaign_file.md").read_text()
     table = guide.partition("### Executors\n")[2].partition("\n#")[0]
     named = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
-    assert named == set(TRAITS) == set(MAKE) == set(get_args(ExecutorName))
+    assert named == set(TRAITS) == set(get_args(ExecutorName))
 
 
 @pytest.mark.parametrize(
