@@ -36,7 +36,13 @@ def save_checkpoint(folder: Path, step: int) -> None:
     draft = saved.with_name(f"{saved.name}.draft")
     for left in (draft, saved):  # from an attempt that was lost
         shutil.rmtree(left, ignore_errors=True)
-    shutil.copytree(folder, draft, symlinks=True, ignore=_not_copied)
+    # without the output, the mark of a copy, and the kept reports
+    shutil.copytree(
+        folder,
+        draft,
+        symlinks=True,
+        ignore=lambda _, names: [name for name in names if is_output(name) or name.startswith((_COPIED, KEPT_REPORTS))],
+    )
     draft.rename(saved)
 
 
@@ -75,10 +81,6 @@ def remove_saved(trials: Path, first_needed: Mapping[int, float]) -> None:
 
 def _saved(trials: Path, trial: int, step: int) -> Path:
     return trials / _SAVED / f"{trial:06d}-{step}"
-
-
-def _not_copied(folder: str, names: list[str]) -> list[str]:
-    return [name for name in names if is_output(name) or name.startswith((_COPIED, KEPT_REPORTS))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bbkb.objectives.command import CommandFailedError
-from bbkb.objectives.machines import Machine, gives_value
+from bbkb.objectives.machines import Machine
 from bbkb.objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from bbkb.workers.checkpoints import begin_with_copy, save_checkpoint
 from bbkb.workers.limits import (
@@ -36,7 +36,7 @@ from bbkb.workers.limits import (
 )
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.workers.output import keep_output
-from bbkb.workers.reporting import CheckedResult, KeptReports, Publish, Reports, check_result, printable, shorten
+from bbkb.workers.reporting import CheckedResult, Publish, Reports, check_result, printable, shorten
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -100,19 +100,68 @@ def evaluate(
             exception, including KeyboardInterrupt and SystemExit, becomes a failure.
     """
     now = SteadyClock() if now is None else now
-    where = worker_name() if worker is None else worker
+    worker = worker_name() if worker is None else worker
+    is_first = machine is None or machine.rank == 0
     with keep_output(attempt, owns_process=is_expendable) as printed:
-        is_first = machine is None or machine.rank == 0
-        kept = None
-        if attempt.folder is not None and is_first:
-            kept = KeptReports(attempt.folder, attempt.trial, attempt.attempt, attempt.recorded_step)
-        step_limit = attempt.step_limit if is_first else None  # one stop ends all machines
         reports = Reports(
-            publish, attempt.folder, printed.write, machine, step_limit, kept, attempt.trial, attempt.attempt
+            publish,
+            attempt.folder,
+            printed.write,
+            machine,
+            attempt.step_limit if is_first else None,  # one stop ends all machines
+            attempt.recorded_step if is_first else None,
+            attempt.trial,
+            attempt.attempt,
         )
-        outcome = _evaluate(
-            objective, attempt, limits, now, where, is_expendable=is_expendable, reports=reports, kind_of=kind_of
-        )
+
+        def run() -> CheckedResult:  # checking the result may run code of the objective
+            returned = objective.evaluate(dict(attempt.parameters), attempt.seed, reports)
+            return check_result(returned) if is_first else CheckedResult(math.nan)
+
+        started = now()
+        outcome: Outcome | None  # None: the campaign has stopped the attempt
+        try:
+            with confine(limits, machine is not None) if is_expendable else share_process():
+                if attempt.folder is not None:
+                    attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    if attempt.starts_from is not None:
+                        begin_with_copy(attempt.folder, attempt.starts_from, is_first)
+                result = before_deadline(run, limits.timeout_seconds, 1.0 if machine is None else HARD_END_SECONDS)
+            points = reports.points()
+        except BaseException as error:  # SystemExit, for example, would end the process
+            if isinstance(error, HostInterruptError) and not is_expendable:
+                raise
+            is_stopped = isinstance(error, EndedWithOthersError) and reports.is_stopped
+            if is_stopped or isinstance(error, EvaluationStopped):
+                outcome = None
+            else:
+                kind, message = _explain(error, limits, kind_of)
+                outcome = attempt.failure(kind, message, started, now(), worker)
+        else:
+            outcome = None
+            if not reports.is_stopped:  # otherwise, the objective caught the exception and returned a value
+                outcome = TrialSucceeded(
+                    trial=attempt.trial,
+                    attempt=attempt.attempt,
+                    value=result.value,
+                    started=started,
+                    finished=max(started, now()),
+                    worker=worker,
+                    metrics=result.metrics,
+                    reports=points,
+                    remark=result.remark,
+                )
+        if outcome is None:
+            outcome = TrialStopped(
+                trial=attempt.trial,
+                attempt=attempt.attempt,
+                value=reports.last_value,
+                step=reports.last_step,
+                started=started,
+                finished=max(started, now()),
+                worker=worker,
+                reports=reports.points(),
+            )
     if machine is None:
         outcome = with_saved_checkpoint(outcome, attempt)
     return printed.add_to(outcome)
@@ -135,55 +184,6 @@ def with_saved_checkpoint(outcome: Outcome, attempt: Attempt) -> Outcome:
     return outcome
 
 
-def _evaluate(
-    objective: Objective,
-    attempt: Attempt,
-    limits: Limits,
-    now: Callable[[], float],
-    where: str,
-    is_expendable: bool,
-    reports: Reports,
-    kind_of: Callable[[BaseException], FailureKind],
-) -> Outcome:
-    machine = reports.machine
-    started = now()
-    try:
-        with confine(limits, machine is not None) if is_expendable else share_process():
-            if attempt.folder is not None:
-                attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if attempt.starts_from is not None:
-                    begin_with_copy(attempt.folder, attempt.starts_from, gives_value(reports))
-
-            def run() -> CheckedResult:  # checking the result may run code of the objective
-                returned = objective.evaluate(dict(attempt.parameters), attempt.seed, reports)
-                return check_result(returned) if gives_value(reports) else CheckedResult(math.nan)
-
-            result = before_deadline(run, limits.timeout_seconds, 1.0 if machine is None else HARD_END_SECONDS)
-        points = reports.points()
-    except EvaluationStopped:
-        return _stop(attempt, reports, started, now(), where)
-    except BaseException as error:  # SystemExit, for example, would end the process
-        if isinstance(error, HostInterruptError) and not is_expendable:
-            raise
-        if isinstance(error, EndedWithOthersError) and reports.is_stopped:
-            return _stop(attempt, reports, started, now(), where)
-        kind, message = _explain(error, limits, kind_of)
-        return attempt.failure(kind, message, started, now(), where)
-    if reports.is_stopped:  # the objective caught the exception and returned a value
-        return _stop(attempt, reports, started, now(), where)
-    return TrialSucceeded(
-        trial=attempt.trial,
-        attempt=attempt.attempt,
-        value=result.value,
-        started=started,
-        finished=max(started, now()),
-        worker=where,
-        metrics=result.metrics,
-        reports=points,
-        remark=result.remark,
-    )
-
-
 def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
     """Let the objective prepare in this expendable process once: import its module, for example.
 
@@ -197,25 +197,15 @@ def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
         _prepared[:] = [objective]
 
 
-def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> TrialStopped:
-    return TrialStopped(
-        trial=attempt.trial,
-        attempt=attempt.attempt,
-        value=reports.last_value,
-        step=reports.last_step,
-        started=started,
-        finished=max(started, now),
-        worker=worker,
-        reports=reports.points(),
-    )
-
-
 def _explain(
     error: BaseException, limits: Limits, kind_of: Callable[[BaseException], FailureKind]
 ) -> tuple[FailureKind, str]:
     match error:
         case DeadlineReached():
-            return FailureKind.TIMEOUT, missed_deadline(limits.timeout_seconds) + _import_at(error)
+            frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+            names = [frame.f_locals.get("name") for frame in frames if frame.f_code.co_name == "_find_and_load"]
+            during = f", which passed while it imported {names[0]}: import it at the top of the file" if names else ""
+            return FailureKind.TIMEOUT, missed_deadline(limits.timeout_seconds) + during
         case EndedWithOthersError():
             return FailureKind.CANCELLED, "ended with the other machines of the evaluation"
         case InvalidValueError():
@@ -228,34 +218,25 @@ def _explain(
             return kind_of(error), _describe(error)
 
 
-def _import_at(error: BaseException) -> str:
-    """Return a remark if the error came from an import of the objective, else an empty text."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    names = [frame.f_locals.get("name") for frame in frames if frame.f_code.co_name == "_find_and_load"]
-    return f", which passed while it imported {names[0]}: import it at the top of the file" if names else ""
-
-
 def _describe(error: BaseException) -> str:
-    """Return the summary and the end of the traceback, at most `MESSAGE_CHARACTERS` together."""
+    """Return the summary and the end of the traceback, at most `MESSAGE_CHARACTERS` together.
+
+    The traceback begins with the first frame of user code, or is complete if there is none.
+    """
     summary = summary_of(error)
     try:
-        trace = "".join(_traceback_of(error).format()).rstrip()
+        whole = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
+        part: traceback.TracebackException | None = whole
+        while part is not None:
+            is_own = [frame.filename.startswith(_OWN_FOLDERS) for frame in part.stack]
+            own_frames = [*is_own, False].index(False)
+            if own_frames < len(part.stack):
+                del part.stack[:own_frames]
+            part = part.__cause__ or part.__context__
+        trace = "".join(whole.format()).rstrip()
     except BaseException:  # the exception's own code runs, and may raise anything
         trace = "(its traceback cannot be printed)"
     return f"{summary}\n{printable(trace)[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
-
-
-def _traceback_of(error: BaseException) -> traceback.TracebackException:
-    """Return the traceback from the first frame of user code on, or all of it if there is none."""
-    trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
-    part: traceback.TracebackException | None = trace
-    while part is not None:
-        is_own = [frame.filename.startswith(_OWN_FOLDERS) for frame in part.stack]
-        own_frames = [*is_own, False].index(False)
-        if own_frames < len(part.stack):
-            del part.stack[:own_frames]
-        part = part.__cause__ or part.__context__
-    return trace
 
 
 def summary_of(error: BaseException) -> str:

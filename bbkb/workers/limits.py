@@ -61,8 +61,12 @@ def end_children() -> Iterator[None]:
         yield
     finally:
         for _ in range(_GENERATIONS):  # children of a killed process become ours
-            started = [pid for pid in children().keys() - before if not _is_harmless(pid)]
-            for pid in started:
+            started = children().keys() - before
+            for pid in tuple(started):
+                with contextlib.suppress(OSError):  # it has ended in the meantime
+                    if _HARMLESS in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        started -= {pid}
+                        continue
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
                 with contextlib.suppress(ChildProcessError):  # a waiting thread has read its exit code
@@ -123,13 +127,6 @@ def children() -> dict[int, str]:
             if after.split()[_PARENT] == str(os.getpid()):
                 found[int(entry.name)] = before.partition("(")[2]
     return found
-
-
-def _is_harmless(pid: int) -> bool:
-    try:
-        return _HARMLESS in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
 
 
 class Streak:
@@ -292,15 +289,17 @@ def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
     Inside, the environment lacks variables with a rank. They belong to the program that started
     Ray, such as srun, and a distributed training in the evaluation would read them as its own.
     """
-    nothing = contextlib.nullcontext()
-    timeout = limits.timeout_seconds
-    with (
-        nothing if timeout is None else _hard_deadline(timeout, is_gang),
-        end_children(),
-        restore_surroundings(),
-        nothing if limits.memory_bytes is None else _memory_bound(limits.memory_bytes),
-        _end_by_signal() if is_gang else nothing,
-    ):
+    with contextlib.ExitStack() as stack:
+        if limits.timeout_seconds is not None:  # this deadline holds even while C code holds the interpreter
+            seconds = limits.timeout_seconds + grace_seconds(limits.timeout_seconds, is_gang)
+            faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
+            stack.callback(faulthandler.cancel_dump_traceback_later)
+        stack.enter_context(end_children())
+        stack.enter_context(restore_surroundings())
+        if limits.memory_bytes is not None:
+            stack.enter_context(_memory_bound(limits.memory_bytes))
+        if is_gang:
+            stack.enter_context(_end_by_signal())
         for name in RANK_VARIABLES:
             os.environ.pop(name, None)
         yield
@@ -322,17 +321,6 @@ def _end_by_signal() -> Iterator[None]:
             yield
         finally:
             is_over = True
-
-
-@contextlib.contextmanager
-def _hard_deadline(timeout_seconds: float, is_gang: bool) -> Iterator[None]:
-    """End this process after time-out and grace period, even while C code holds the interpreter."""
-    seconds = timeout_seconds + grace_seconds(timeout_seconds, is_gang)
-    faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
-    try:
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()
 
 
 @contextlib.contextmanager

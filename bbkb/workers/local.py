@@ -6,7 +6,6 @@ Simulated durations and injected failures depend only on (seed, trial, attempt).
 reproducible for any order of submission, and a resumed run continues as if it had not stopped.
 """
 
-import functools
 import heapq
 import itertools
 import math
@@ -106,15 +105,13 @@ class InlineExecutor(InProcessExecutor):
             died, self._died = self._died, []
             return died
         attempt = next(iter(self._queue.values()))
-        publish = functools.partial(self._publish, attempt)
+
+        def publish(report: Report | None) -> bool:
+            return report is not None and self._take is not None and attempt.trial in self._take([report])
+
         outcome = evaluate(self._objective, attempt, self._limits, now=self.now, worker="inline", publish=publish)
         del self._queue[attempt.trial]  # an attempt stays in the queue if the user interrupts it
         return [outcome]
-
-    def _publish(self, attempt: Attempt, report: Report | None) -> bool:
-        if report is None or self._take is None:
-            return False
-        return attempt.trial in self._take([report])
 
     def pause(self, seconds: float) -> None:
         """Sleep for these seconds."""
@@ -194,48 +191,39 @@ class SimulatedExecutor(InProcessExecutor):
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all outcomes at the next time at which an evaluation ends, for any timeout."""
-        self._start()
-        outcomes = self._end_due()
-        while not outcomes and self._running:
-            self._now = self._running[0].finish
-            outcomes += self._end_due()
-        return outcomes
-
-    def _end_due(self) -> list[Outcome]:
-        """Return the outcomes at this time, after delivering the reports that are due."""
+        while self._idle and self._queue:
+            _, attempt = self._queue.popitem(last=False)
+            worker = heapq.heappop(self._idle)
+            self._push(worker, self._simulate(attempt, f"worker-{worker}"))
         outcomes: list[Outcome] = []
-        while self._running and self._running[0].finish <= self._now:
-            ending = heapq.heappop(self._running)
-            if ending.report is not None:
-                self._deliver(ending, ending.report)
-            else:
-                heapq.heappush(self._idle, ending.worker)
-                outcomes.append(ending.outcome)
-        return outcomes
-
-    def _deliver(self, entry: _VirtualAttempt, report: Report) -> None:
-        """Deliver a report. Its attempt then continues to the next report, or is stopped."""
-        assert self._take is not None
-        assert isinstance(entry.outcome, TrialSucceeded)
-        outcome = entry.outcome
-        stopped = self._take([report])
-        if outcome.trial in stopped:
+        while self._running and (not outcomes or self._running[0].finish <= self._now):
+            entry = heapq.heappop(self._running)
+            self._now = max(self._now, entry.finish)
+            if entry.report is None:
+                heapq.heappush(self._idle, entry.worker)
+                outcomes.append(entry.outcome)
+                continue
+            outcome = entry.outcome
+            assert self._take is not None
+            assert isinstance(outcome, TrialSucceeded)
+            if outcome.trial not in self._take([entry.report]):
+                self._push(entry.worker, outcome, entry.reported + 1)
+                continue
             reports = outcome.reports[: entry.reported + 1]
-            values = [next(iter(each.values.values())) for each in reports]
+            values = [next(iter(report.values.values())) for report in reports]
             finite = [value for value in values if math.isfinite(value)]
             end = TrialStopped(
                 trial=outcome.trial,
                 attempt=outcome.attempt,
                 value=finite[-1] if finite else None,
-                step=report.step,
+                step=entry.report.step,
                 started=outcome.started,
                 finished=self._now,
                 worker=outcome.worker,
                 reports=reports,
             )
             heapq.heappush(self._running, replace(entry, finish=self._now, outcome=end, report=None))
-        else:
-            self._push(entry.worker, outcome, entry.reported + 1)
+        return outcomes
 
     def _push(self, worker: int, outcome: Outcome, reported: int = 0) -> None:
         finish = outcome.finished
@@ -260,13 +248,6 @@ class SimulatedExecutor(InProcessExecutor):
         super().close()
         self._running.clear()
         self._idle = list(range(self._slots))
-
-    def _start(self) -> None:
-        while self._idle and self._queue:
-            _, attempt = self._queue.popitem(last=False)
-            worker = heapq.heappop(self._idle)
-            outcome = self._simulate(attempt, f"worker-{worker}")
-            self._push(worker, outcome)
 
     def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
         # three draws in fixed order, whether used or not: an attempt's duration must not depend on

@@ -348,7 +348,14 @@ def copy_thread(file: OutputFile) -> Iterator[None]:
     with _LOCK:
         outer = _FILES.get(thread)  # of an evaluation that runs a campaign itself
         _FILES[thread] = file
-        _replace_streams()
+        copies: dict[int, _Copying] = {}  # by the stream that they replace
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            copy = stream if isinstance(stream, _Copying) else _Copying(stream)
+            setattr(sys, name, copy)
+            copies[id(copy.stream)] = copy
+        for handler in _stream_handlers():
+            handler.stream = copies.get(id(handler.stream), handler.stream)
     try:
         yield
     finally:
@@ -357,26 +364,11 @@ def copy_thread(file: OutputFile) -> Iterator[None]:
             if outer is not None:
                 _FILES[thread] = outer
             if not _FILES:
-                _restore_streams()
-
-
-def _replace_streams() -> None:
-    copies: dict[int, _Copying] = {}  # by the stream that they replace
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        copy = stream if isinstance(stream, _Copying) else _Copying(stream)
-        setattr(sys, name, copy)
-        copies[id(copy.stream)] = copy
-    for handler in _stream_handlers():
-        handler.stream = copies.get(id(handler.stream), handler.stream)
-
-
-def _restore_streams() -> None:
-    handlers = [(handler, "stream") for handler in _stream_handlers()]
-    for owner, name in [(sys, "stdout"), (sys, "stderr"), *handlers]:
-        stream = getattr(owner, name)
-        if isinstance(stream, _Copying):
-            setattr(owner, name, stream.stream)
+                handlers = [(handler, "stream") for handler in _stream_handlers()]
+                for owner, name in [(sys, "stdout"), (sys, "stderr"), *handlers]:
+                    stream = getattr(owner, name)
+                    if isinstance(stream, _Copying):
+                        setattr(owner, name, stream.stream)
 
 
 def _stream_handlers() -> "Iterator[logging.StreamHandler[TextIO | _Copying]]":

@@ -38,39 +38,29 @@ def check_result(evaluation: object) -> CheckedResult:
     """Return the result to store. Raises InvalidValueError if it has no finite value."""
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
-    value = finite("value", evaluation.value)
+    value = finite_or_not("value", evaluation.value)
+    if not isfinite(value):
+        raise InvalidValueError(f"value must be a finite number, got {value}")
     returned: object = evaluation.metrics  # any object, returned by the objective
     if not isinstance(returned, Mapping):
         return CheckedResult(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
     metrics: dict[str, float] = {}
-    left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
+    left_out = [(str(name), why) for name, why in evaluation.left_out.items()]
     for key, metric in returned.items():
         name = printable(key)
         try:
             check_bounds(name, len(metrics))
-            metrics[name] = _metric(name, metric)
+            number = number_of(metric)
+            if number is None or not isfinite(number):
+                raise InvalidValueError(f"{type(metric).__name__}, not a finite number")
+            metrics[name] = number
         except InvalidValueError as error:
-            left_out.append(_entry(name, str(error)))
-    return CheckedResult(value, metrics, _remark(left_out))
-
-
-def _metric(name: str, metric: object) -> float:
-    """Convert a metric to a finite float. Raises InvalidValueError with its type."""
-    try:
-        return finite(name, metric)
-    except InvalidValueError:
-        raise InvalidValueError(f"{type(metric).__name__}, not a finite number") from None
-
-
-def _entry(name: str, why: str) -> str:
-    return f"{shorten(name, NAME_CHARACTERS // 2)} ({why})"
-
-
-def _remark(left_out: list[str]) -> str:
+            left_out.append((name, str(error)))
     if not left_out:
-        return ""
+        return CheckedResult(value, metrics)
+    listed = ", ".join(f"{shorten(name, NAME_CHARACTERS // 2)} ({why})" for name, why in left_out[:_NAMED])
     ending = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
-    return f"metrics left out: {', '.join(left_out[:_NAMED])}{ending}"
+    return CheckedResult(value, metrics, f"metrics left out: {listed}{ending}")
 
 
 def shorten(text: str, length: int) -> str:
@@ -81,14 +71,6 @@ def shorten(text: str, length: int) -> str:
 def printable(text: object) -> str:
     """Return `text` without lone surrogates and NUL, which databases and JSON writers reject."""
     return str(text).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
-
-
-def finite(name: str, value: object) -> float:
-    """Convert `value` to a finite float. Raises InvalidValueError with `name` in its message."""
-    number = finite_or_not(name, value)
-    if not isfinite(number):
-        raise InvalidValueError(f"{name} must be a finite number, got {number}")
-    return number
 
 
 def finite_or_not(name: str, value: object) -> float:
@@ -118,60 +100,6 @@ def excerpt(value: object) -> str:
     return f"{text} ({type(value).__name__})"
 
 
-class KeptReports:
-    """The reports of all attempts of a trial, for an attempt that adds to them.
-
-    A file that cannot be read or written is ignored: it only fills gaps after a kill.
-    """
-
-    def __init__(self, folder: Path, trial: int, attempt: int, recorded_step: int) -> None:
-        """Use the file in `folder`. `recorded_step` is the trial's largest step in the log."""
-        self._file = folder / KEPT_REPORTS
-        self._trial = trial
-        self._attempt = attempt
-        self._recorded_step = recorded_step
-
-    def add(self, report: Report) -> None:
-        """Append a report."""
-        with contextlib.suppress(OSError), self._file.open("a", encoding="utf-8") as file:
-            file.write(_line(report))
-
-    def missing(self, before: float = math.inf) -> list[Report]:
-        """Return the reports that the log lacks, up to the step `before`, in the order of steps.
-
-        All other reports are removed from the file.
-        """
-        try:
-            lines = self._file.read_text(encoding="utf-8").splitlines()
-        except (OSError, UnicodeDecodeError):
-            return []
-        by_step = dict(filter(None, map(_read, lines)))
-        steps = sorted(step for step in by_step if self._recorded_step < step < before)
-        missing = [Report(self._trial, self._attempt, step, by_step[step]) for step in steps]
-        if len(missing) < len(lines):
-            self._replace(missing)
-        return missing
-
-    def _replace(self, reports: list[Report]) -> None:
-        draft = self._file.with_name(f"{KEPT_REPORTS}.draft")
-        with contextlib.suppress(OSError):
-            draft.write_text("".join(map(_line, reports)), encoding="utf-8")
-            draft.replace(self._file)
-
-
-def _line(report: Report) -> str:
-    return f"{json.dumps([report.step, dict(report.values)])}\n"
-
-
-def _read(line: str) -> tuple[int, dict[str, float]] | None:
-    """Return the step and the numbers on a line; None if the process was killed while writing it."""
-    try:
-        step, values = json.loads(line)
-        return int(step), {str(name): float(number) for name, number in values.items()}
-    except (ValueError, TypeError, AttributeError):
-        return None
-
-
 RECORDED_WHOLE = 1000  # the number of reports that are all recorded
 LARGEST_STEP = 2**53  # larger ones are inexact in floats, and do not fit into tables
 
@@ -189,8 +117,9 @@ class Reports(AttemptReport):
 
     `folder` is the trial's own folder; None if the campaign provides none. `write_output` appends
     bytes to the attempt's output; None if no output is saved. `machine` is this machine if the
-    attempt takes several, else None. `step_limit`: see `Attempt`. `kept` saves the reports for the
-    next attempt. `trial` and `attempt` identify the attempt.
+    attempt takes several, else None. `step_limit`: see `Attempt`. `recorded_step` is the trial's largest
+    step in the log; None if the folder does not keep the reports for the next attempt. `trial` and
+    `attempt` identify the attempt.
     """
 
     def __init__(
@@ -200,7 +129,7 @@ class Reports(AttemptReport):
         write_output: Callable[[bytes], None] | None = None,
         machine: Machine | None = None,
         step_limit: int | None = None,
-        kept: KeptReports | None = None,
+        recorded_step: int | None = None,
         trial: int = 0,
         attempt: int = 1,
     ) -> None:
@@ -213,7 +142,8 @@ class Reports(AttemptReport):
         self._trial = trial
         self._attempt = attempt
         self._publish = publish
-        self._kept = kept
+        self._kept = None if folder is None or recorded_step is None else folder / KEPT_REPORTS
+        self._recorded_step = recorded_step or 0
         self._step_limit = math.inf if step_limit is None else step_limit
         self._recorded: list[Report] = []
         self._last: Report | None = None
@@ -237,19 +167,36 @@ class Reports(AttemptReport):
             metrics = {**value, **metrics}
             value = metrics.pop(self.value_name)
         number = finite_or_not("a reported value", value)
-        at = self._count if step is None else _whole_step(step)
+        at = self._count
+        if step is not None:
+            whole = finite_or_not("a step", step)
+            if not whole.is_integer() or abs(whole) > LARGEST_STEP:
+                raise InvalidValueError(
+                    f"a step must be a whole number of at most 2⁵³, got {whole:g}: report takes the value first, "
+                    "report(value, step), with steps 1, 2, …"
+                )
+            at = int(step)
         values = {self.value_name: number}
-        if metrics:
-            values |= _check_metrics(metrics)
+        for key, metric in metrics.items():
+            name = printable(key)
+            try:
+                check_bounds(name, len(values) - 1)
+            except InvalidValueError as error:
+                raise InvalidValueError(f"a reported metric {name[:50]!r} cannot be recorded: {error}") from None
+            values[name] = finite_or_not(f"the reported metric {name!r}", metric)
         report = Report(self._trial, self._attempt, at, values)
-        is_asked_to_stop = self._last is None and self._catch_up(at)
+        is_asked_to_stop = False
+        if self._last is None:  # the steps that an earlier attempt reported and the log lacks
+            for missing in self._missing(at):
+                is_asked_to_stop |= self._record(missing)
         self._last = report
         self.last_value = number if isfinite(number) else self.last_value
         stride = 1 << (self._count // RECORDED_WHOLE).bit_length()
         is_recorded = self._count % stride == 0
         self._count += 1
         if is_recorded and self._kept is not None:
-            self._kept.add(report)
+            with contextlib.suppress(OSError), self._kept.open("a", encoding="utf-8") as file:
+                file.write(_line(report))
         is_asked_to_stop |= self._record(report if is_recorded else None)
         if self.is_stopped or is_asked_to_stop or at >= self._step_limit:
             self.is_stopped = True
@@ -258,20 +205,36 @@ class Reports(AttemptReport):
     def points(self) -> tuple[Report, ...]:
         """Return the recorded reports, in the order of reporting."""
         if self._last is None:  # the training had no steps left
-            return () if self._kept is None else tuple(self._kept.missing())
+            return tuple(self._missing())
         if self._recorded[-1] is self._last:
             return tuple(self._recorded)
         return (*self._recorded, self._last)
 
-    def _catch_up(self, step: int) -> bool:
-        """Report the steps before `step` that an earlier attempt reported and the log lacks.
+    def _missing(self, before: float = math.inf) -> list[Report]:
+        """Return the kept reports that the log lacks, up to the step `before`, in the order of steps.
 
-        Return whether the attempt should stop.
+        All other reports are removed from the file. A file that cannot be read or written is ignored: it only
+        fills gaps after a kill.
         """
-        is_asked_to_stop = False
-        for report in [] if self._kept is None else self._kept.missing(step):
-            is_asked_to_stop |= self._record(report)
-        return is_asked_to_stop
+        if self._kept is None:
+            return []
+        try:
+            lines = self._kept.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return []
+        by_step: dict[int, dict[str, float]] = {}
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, AttributeError):  # the process was killed while writing it
+                step, values = json.loads(line)
+                by_step[int(step)] = {str(name): float(number) for name, number in values.items()}
+        steps = sorted(step for step in by_step if self._recorded_step < step < before)
+        missing = [Report(self._trial, self._attempt, step, by_step[step]) for step in steps]
+        if len(missing) < len(lines):
+            draft = self._kept.with_name(f"{KEPT_REPORTS}.draft")
+            with contextlib.suppress(OSError):
+                draft.write_text("".join(map(_line, missing)), encoding="utf-8")
+                draft.replace(self._kept)
+        return missing
 
     def _record(self, report: Report | None) -> bool:
         """Publish a report; with None, only ask whether the attempt should stop."""
@@ -285,29 +248,5 @@ class Reports(AttemptReport):
         return -1 if self._last is None else self._last.step
 
 
-def _whole_step(step: float) -> int:
-    """Convert a step. Raises InvalidValueError if it is not a whole number up to 2⁵³."""
-    number = finite_or_not("a step", step)
-    if not number.is_integer() or abs(number) > LARGEST_STEP:
-        raise InvalidValueError(
-            f"a step must be a whole number of at most 2⁵³, got {number:g}: report takes the value first, "
-            "report(value, step), with steps 1, 2, …"
-        )
-    return int(step)
-
-
-def _check_metrics(metrics: dict[str, float]) -> dict[str, float]:
-    """Convert the additional numbers of a report.
-
-    Raises InvalidValueError for values that are not numbers, for too many of them, and for names
-    that are too long.
-    """
-    numbers: dict[str, float] = {}
-    for key, metric in metrics.items():
-        name = printable(key)
-        try:
-            check_bounds(name, len(numbers))
-        except InvalidValueError as error:
-            raise InvalidValueError(f"a reported metric {name[:50]!r} cannot be recorded: {error}") from None
-        numbers[name] = finite_or_not(f"the reported metric {name!r}", metric)
-    return numbers
+def _line(report: Report) -> str:
+    return f"{json.dumps([report.step, dict(report.values)])}\n"
