@@ -5,24 +5,23 @@ Ray's own retries are off: only the campaign counts attempts. The outcome is cre
 (`bbkb.workers.evaluate`), so no exception of an objective has to be pickled. An exception that Ray
 itself raises means that the worker, its node or the connection failed, and becomes a `TrialFailed`.
 
-The work is divided among six objects: `Durations` decides whether attempts become tasks,
-`Admission` has the queue for the capacity of the cluster, `InFlight` the attempts that were passed
-to Ray, `Endings` interprets results, `Watch` finds attempts whose result will never arrive, and
-`ReportReceiver` passes on intermediate values.
+The executor has the queue for the capacity of the cluster. `Durations` decides whether attempts
+become tasks, `InFlight` has the attempts that were passed to Ray, `Endings` interprets results,
+`Watch` finds attempts whose result will never arrive, and `ReportReceiver` passes on intermediate
+values.
 """
 
-import itertools
 import logging
 import time
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import ray
 
 from bbkb.objectives.objective import Objective
 from bbkb.workers.evaluate import SteadyClock
 from bbkb.workers.executor import ExecutorError, TakeReports
-from bbkb.workers.messages import Attempt, Outcome, TrialStopped, TrialSucceeded
+from bbkb.workers.messages import Attempt, Outcome, Share, TrialStopped, TrialSucceeded
 from bbkb.workers.on_ray.actors import IDLE_SECONDS, Allocation, allocate
 from bbkb.workers.on_ray.crews import Reference, put_objective
 from bbkb.workers.on_ray.in_flight import (
@@ -36,7 +35,7 @@ from bbkb.workers.on_ray.in_flight import (
     RunningAttempt,
     Watch,
 )
-from bbkb.workers.on_ray.places import Capacity, Kind, Placement, check_feasible, is_saturated
+from bbkb.workers.on_ray.places import Kind, Placement, check_feasible, is_saturated
 from bbkb.workers.on_ray.reports import ReportReceiver
 from bbkb.workers.on_ray.tasks import RayTasks
 
@@ -93,90 +92,6 @@ class Durations:
 READY_TASKS = 8  # the least number of very short tasks that may wait in Ray's queue
 
 
-class Admission:
-    """The queue of attempts that Ray does not have yet, and the capacity they wait for."""
-
-    def __init__(self, capacity: Capacity, placement: Placement) -> None:
-        self._capacity = capacity
-        self._placement = placement
-        self._is_saturated = is_saturated(placement, capacity.slots)
-        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, in order of submission
-        # the first queued attempt if it did not fit, and the attempts in flight at that time
-        self._blocked: tuple[Attempt, frozenset[Reference]] | None = None
-
-    def add(self, attempts: Iterable[Attempt]) -> None:
-        """Queue these attempts."""
-        self._queue.update((attempt.trial, attempt) for attempt in attempts)
-
-    def put_back(self, attempt: Attempt) -> None:
-        """Queue an attempt that Ray did not start, before all others."""
-        self._queue[attempt.trial] = attempt
-        self._queue.move_to_end(attempt.trial, last=False)
-
-    def take_next(self, in_flight: InFlight, durations: Durations) -> Attempt | None:
-        """Remove the attempt that may start now from the queue and return it; None if there is
-        none."""
-        if not self._queue or len(in_flight) >= self._window(durations):
-            return None
-        attempt = self._first_that_fits(in_flight)
-        if attempt is not None:
-            del self._queue[attempt.trial]
-        return attempt
-
-    def update_slots(self) -> bool:
-        """Count the slots again, and return whether their number has changed."""
-        before = self._capacity.slots
-        if self._capacity.update() == before:
-            return False
-        self._is_saturated = is_saturated(self._placement, self._capacity.slots)
-        return True
-
-    def clear(self) -> None:
-        """Clear the queue."""
-        self._queue.clear()
-
-    def _window(self, durations: Durations) -> int:
-        """Return the number of attempts that may be passed to Ray.
-
-        Very short tasks may exceed `slots` if the cluster itself limits their number. The next task
-        then starts without waiting for this process.
-        """
-        slots = self._capacity.slots
-        if not (self._is_saturated and durations.is_short and durations.is_very_short):
-            return slots
-        return slots + max(slots, READY_TASKS)
-
-    def _first_that_fits(self, in_flight: InFlight) -> Attempt | None:
-        """Return the first queued attempt if it fits, else one that may overtake it.
-
-        All attempts that were in flight when the first one was blocked will end. Until then,
-        attempts that fit beside the first one may start; afterwards it comes next.
-        """
-        first = next(iter(self._queue.values()))
-        running = {reference: attempt.request for reference, attempt in in_flight.items()}
-        if self._capacity.has_room(first, running.values()):
-            return first
-        if self._blocked is None or self._blocked[0] != first:
-            self._blocked = first, frozenset(running)
-        older = self._blocked[1]
-        if older.isdisjoint(running):
-            return None
-        newer = [request for reference, request in running.items() if reference not in older]
-        neighbors = (running.values(), [first, *newer])  # now, and when the first one starts
-        for attempt in self._one_of_each_size():
-            if all(self._capacity.has_room(attempt, beside) for beside in neighbors):
-                return attempt
-        return None
-
-    def _one_of_each_size(self) -> Iterator[Attempt]:
-        """Yield the first attempt of each demand; if it fits, so do the others with this demand."""
-        sizes = set()
-        for attempt in self._queue.values():
-            if attempt.share not in sizes:
-                sizes.add(attempt.share)
-                yield attempt
-
-
 class RayExecutor:
     """Runs at most `slots` evaluations at a time on the cluster that this process is connected to.
 
@@ -216,8 +131,12 @@ class RayExecutor:
         self._pool.box = box
         self._tasks = RayTasks(box, placement)
         self._durations = Durations(placement.kind, evaluations)
+        self._placement = placement
         self._capacity = allocation.capacity
-        self._admission = Admission(self._capacity, placement)
+        self._is_saturated = is_saturated(placement, self.slots)
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # that Ray does not have yet, by trial
+        # the first queued attempt if it did not fit, and the attempts in flight at that time
+        self._blocked: tuple[Attempt, frozenset[Reference]] | None = None
         self._in_flight = InFlight()
         self._endings = Endings(placement)
         self._watch = Watch(placement, self._pool)
@@ -251,7 +170,7 @@ class RayExecutor:
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Queue these attempts, and submit as many to Ray as there are slots."""
-        self._admission.add(attempts)
+        self._queue.update((attempt.trial, attempt) for attempt in attempts)
         if any(attempt.can_be_stopped for attempt in attempts):
             self._reports.is_awaited = True  # a worker waits for the response to each report
         self._start()
@@ -261,10 +180,19 @@ class RayExecutor:
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._in_flight:
             self._reports.relay(self._in_flight.by_trial)
-            seconds = 0.0 if self._outcomes else self._patience_seconds(deadline)
-            for reference, result in self._in_flight.wait(seconds):
+            patience = 0.0 if self._outcomes else self._watch.patience_seconds
+            if self._reports.listener is not None:
+                patience = min(patience, self._reports.patience_seconds)
+            if deadline is not None:
+                patience = min(patience, deadline - time.monotonic())
+            for reference, result in self._in_flight.wait(max(0.0, patience)):
                 self._settle(reference, result)
-            self._check_attempts()
+            for loss in self._watch.late(self._in_flight):
+                self._give_up(loss)
+            if self._watch.is_node_check_due:
+                self._update_slots()
+                for loss in self._watch.lost(self._in_flight, self._durations.longest_response_seconds):
+                    self._give_up(loss)
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
                 break
         self._pool.end_idle_workers(0.0 if self._durations.is_short else IDLE_SECONDS)
@@ -297,12 +225,24 @@ class RayExecutor:
                     self._tasks.end(reference)
             self._pool.close(leave_running)
             self._capacity.close()
-        for collection in (self._admission, self._in_flight, self._outcomes):
+        for collection in (self._queue, self._in_flight, self._outcomes):
             collection.clear()
         self._tasks.close()
 
     def _start(self) -> None:
-        while attempt := self._admission.take_next(self._in_flight, self._durations):
+        """Pass queued attempts to Ray, up to the number of slots.
+
+        Very short tasks may exceed it if the cluster itself limits their number. The next task then
+        starts without waiting for this process.
+        """
+        while self._queue:
+            most = self.slots
+            if self._is_saturated and self._durations.is_short and self._durations.is_very_short:
+                most += max(most, READY_TASKS)
+            attempt = self._first_that_fits() if len(self._in_flight) < most else None
+            if attempt is None:
+                return
+            del self._queue[attempt.trial]
             runner = self._tasks if self._durations.is_short else self._pool
             reference = runner.start(attempt)
             self._in_flight[reference] = RunningAttempt(
@@ -312,6 +252,31 @@ class RayExecutor:
                 request=attempt,
                 worker=runner.process(reference) or UNKNOWN_WORKER,
             )
+
+    def _first_that_fits(self) -> Attempt | None:
+        """Return the first queued attempt if it fits, else one that may overtake it.
+
+        All attempts that were in flight when the first one was blocked will end. Until then,
+        attempts that fit beside the first one may start; afterwards it comes next.
+        """
+        first = next(iter(self._queue.values()))
+        running = {reference: attempt.request for reference, attempt in self._in_flight.items()}
+        if self._capacity.has_room(first, running.values()):
+            return first
+        if self._blocked is None or self._blocked[0] != first:
+            self._blocked = first, frozenset(running)
+        older = self._blocked[1]
+        if older.isdisjoint(running):
+            return None
+        newer = [request for reference, request in running.items() if reference not in older]
+        neighbors = (running.values(), [first, *newer])  # now, and when the first one starts
+        tried = set[Share | None]()
+        for attempt in self._queue.values():
+            if attempt.share not in tried:  # all attempts with this demand fit or none does
+                tried.add(attempt.share)
+                if all(self._capacity.has_room(attempt, beside) for beside in neighbors):
+                    return attempt
+        return None
 
     def _settle(self, reference: Reference, result: Result) -> None:
         attempt = self._in_flight[reference]
@@ -335,9 +300,11 @@ class RayExecutor:
                 self._end_attempt(reference, outcome)
 
     def _queue_again(self, reference: Reference) -> None:
+        """Queue an attempt that Ray did not start, before all others."""
         request = self._in_flight.pop(reference).request
         assert request is not None, "an adopted attempt has begun"
-        self._admission.put_back(request)
+        self._queue[request.trial] = request
+        self._queue.move_to_end(request.trial, last=False)
 
     def _end_attempt(self, reference: Reference, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
@@ -358,34 +325,20 @@ class RayExecutor:
         attempt.runner.end(loss.reference)
         self._end_attempt(loss.reference, attempt.failure(loss.kind, loss.message))
 
-    def _check_attempts(self) -> None:
-        """Give up attempts that are late or lost, and update the number of slots."""
-        for loss in self._watch.late(self._in_flight):
-            self._give_up(loss)
-        if not self._watch.is_node_check_due:
-            return
-        self._update_slots()
-        for loss in self._watch.lost(self._in_flight, self._durations.longest_response_seconds):
-            self._give_up(loss)
-
     def _update_slots(self) -> None:
-        """Update the number of slots. Attempts that have lost their slot are queued again."""
+        """Count the slots again. Attempts that have lost their slot are queued again."""
         before = self.slots
-        if not self._admission.update_slots():
+        if self._capacity.update() == before:
             return
         _LOGGER.info("capacity changed from %d to %d evaluations", before, self.slots)
+        self._is_saturated = is_saturated(self._placement, self.slots)
         self._pool.slots = self.slots
-        surplus = max(0, len(self._in_flight) - self.slots)
-        for reference in itertools.islice(self._in_flight.waiting_for_actors(), surplus):
-            self._pool.end(reference)
-            self._queue_again(reference)
+        for reference, attempt in reversed(list(self._in_flight.items())):  # the newest first
+            if len(self._in_flight) <= self.slots:
+                break
+            if attempt.is_task or attempt.request is None:
+                continue
+            if self._pool.last_entry(attempt.trial, attempt.attempt) is None:  # its worker has not begun it
+                self._pool.end(reference)
+                self._queue_again(reference)
         self._start()
-
-    def _patience_seconds(self, deadline: float | None) -> float:
-        """Return the time to wait for a result, up to `deadline` on the monotonic clock."""
-        patience = self._watch.patience_seconds
-        if self._reports.listener is not None:
-            patience = min(patience, self._reports.patience_seconds)
-        if deadline is not None:
-            patience = min(patience, deadline - time.monotonic())
-        return max(0.0, patience)

@@ -22,7 +22,7 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -206,15 +206,6 @@ class InFlight(dict[Reference, RunningAttempt]):
         self.clear()
         self.update(renamed)
 
-    def waiting_for_actors(self) -> Iterator[Reference]:
-        """Yield the attempts that wait for their worker actors to begin, newest first. The caller
-        may remove them."""
-        for reference, attempt in reversed(list(self.items())):
-            if attempt.request is None or not isinstance(attempt.runner, WorkerPool):
-                continue
-            if attempt.runner.last_entry(attempt.trial, attempt.attempt) is None:
-                yield reference
-
     def wait(self, seconds: float) -> Iterable[tuple[Reference, Result]]:
         """Wait up to `seconds` for the first result, and return all available results."""
         ready, unready = ray.wait(list(self), num_returns=1, timeout=seconds)
@@ -283,25 +274,18 @@ class Endings:
         identity = {"trial": attempt.trial, "attempt": attempt.attempt}
         _LOGGER.info("Ray's message: %s", text_of(error), extra=identity)
         kind = kind_of(error)
-        if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt, seconds):
-            message = f"{missed_deadline(self._timeout)}, nor when asked to stop: its worker was ended"
-            return _failed(attempt, FailureKind.TIMEOUT, message)
+        if kind is FailureKind.WORKER_LOST and self._timeout is not None:
+            # Ray reports only that a process has ended: after this time, the hard deadline must have killed it
+            deadline = self._timeout + grace_seconds(self._timeout) + self._placement.crew.end_seconds
+            if min(seconds, attempt.age_seconds()) >= deadline:
+                message = f"{missed_deadline(self._timeout)}, nor when asked to stop: its worker was ended"
+                return _failed(attempt, FailureKind.TIMEOUT, message)
         key = attempt.trial, attempt.attempt
         is_just_killed = attempt.is_task and time.monotonic() - RayTasks.last_kill < _DYING_SECONDS
         if kind is FailureKind.WORKER_LOST and is_just_killed and key not in self._repeated:
             self._repeated.add(key)  # if this happens again, the attempt itself ends its process
             return Again.QUEUE
         return _failed(attempt, kind, describe_error(error))
-
-    def _has_met_hard_deadline(self, attempt: RunningAttempt, seconds: float) -> bool:
-        """Return whether the hard deadline must have killed the process of this attempt.
-
-        Ray reports only that a process has ended. `seconds` is the time since the evaluation began.
-        """
-        if self._timeout is None:
-            return False
-        deadline = self._timeout + grace_seconds(self._timeout) + self._placement.crew.end_seconds
-        return min(seconds, attempt.age_seconds()) >= deadline
 
     def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
         if is_out_of_descriptors(outcome):
