@@ -7,7 +7,7 @@ its worker. Ray kills the processes in a group that is removed. A process that l
 the others fail.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -17,7 +17,6 @@ from ray.exceptions import (
     ObjectLostError,
     OutOfMemoryError,
     RayActorError,
-    RayError,
     RaySystemError,
     RayTaskError,
     WorkerCrashedError,
@@ -104,16 +103,9 @@ def kind_of_trainers_error(error: BaseException) -> FailureKind:
     The kind is the loss of a process, a node or memory if Ray reports one in the exception or in
     its causes, else an error of the function.
     """
-    kinds = {kind_of(loss) for loss in _losses(error)}
-    return next((kind for kind in _LOSSES if kind in kinds), FailureKind.ERROR)
-
-
-def _losses(error: BaseException) -> Iterator[RayError]:
-    """Yield the exceptions about lost processes and nodes inside an exception of Ray Train, which
-    contains those of its workers and its controller.
-
-    A function's own exception may have attributes with the same names and any contents.
-    """
+    # an exception of Ray Train contains those of its workers and its controller; a function's own
+    # exception may have attributes with the same names and any contents
+    kinds = set[FailureKind]()
     errors: list[object] = [error]
     visited: set[int] = set()
     while errors:
@@ -122,8 +114,9 @@ def _losses(error: BaseException) -> Iterator[RayError]:
             continue
         visited.add(id(part))
         if isinstance(part, _LOST):
-            yield part
+            kinds.add(kind_of(part))
         attributes = vars(part)
         failures = attributes.get("worker_failures")
         errors += failures.values() if isinstance(failures, Mapping) else ()
         errors += [attributes.get("controller_failure"), attributes.get("health_check_failure"), part.__cause__]
+    return next((kind for kind in _LOSSES if kind in kinds), FailureKind.ERROR)

@@ -69,34 +69,21 @@ class Helper:
         error; the value is not used."""
         objective = get_objective(box)
         refuse_trainers(objective)
-        is_requested = _EndRequest(self._campaign, attempt).is_there
+
+        def is_requested() -> bool:  # False if Ray's head does not respond
+            try:
+                return internals.get(_end_key(self._campaign, attempt), namespace=NAMESPACE) is not None
+            except (RayError, OSError, RuntimeError) as error:
+                print(f"bbkb: the other machines cannot be watched: {error}", file=sys.stderr, flush=True)
+                return False
+
         with _end_when(is_requested):
             return evaluate(objective, attempt, limits, is_expendable=True, machine=machine)
 
 
-@dataclass(frozen=True, slots=True)
-class _EndRequest:
-    campaign: str
-    attempt: Attempt
-
-    @property
-    def _key(self) -> str:
-        return f"{self.campaign}\nend\n{self.attempt.trial}\n{self.attempt.attempt}"
-
-    def write(self) -> None:
-        """Write the request to end, which the other ranks read."""
-        internals.put(self._key, b"1", namespace=NAMESPACE)
-
-    def is_there(self) -> bool:
-        """Return whether they were asked; False if Ray's head does not respond."""
-        try:
-            return internals.get(self._key, namespace=NAMESPACE) is not None
-        except (RayError, OSError, RuntimeError) as error:
-            print(f"bbkb: the other machines cannot be watched: {error}", file=sys.stderr, flush=True)
-            return False
-
-    def forget(self) -> None:
-        internals.delete(self._key, namespace=NAMESPACE)
+def _end_key(campaign: str, attempt: Attempt) -> str:
+    """Return the key of the request to end an attempt, which rank 0 writes and the other ranks read."""
+    return f"{campaign}\nend\n{attempt.trial}\n{attempt.attempt}"
 
 
 @contextlib.contextmanager
@@ -134,7 +121,7 @@ class _Others:
     """The evaluations of one attempt on the other machines.
 
     addresses: of all machines, by rank. running: the calls that have not ended, with their ranks.
-    request: asks the ranks to end. failures: of the ranks that failed, in the order of detection.
+    end_key: of the request to end. failures: of the ranks that failed, in the order of detection.
     end_requested: when they were asked to end (monotonic clock); failures after that time are
     ignored.
     """
@@ -143,7 +130,7 @@ class _Others:
     started: float
     addresses: Sequence[str]
     running: dict[Any, int]
-    request: _EndRequest
+    end_key: str
     failures: list[TrialFailed] = field(default_factory=list)
     end_requested: float | None = None
 
@@ -157,7 +144,10 @@ class _Others:
             try:
                 outcome: Outcome = ray.get(reference)
             except RayError as error:
-                self._note_loss(rank, error)
+                kind = kind_of(error)
+                had_time = self.end_requested is not None and time.monotonic() - self.end_requested >= END_SECONDS
+                if kind is FailureKind.NODE_LOST or not had_time:
+                    self.note(rank, kind, describe_error(error), time.time())
                 continue
             if isinstance(outcome, TrialFailed) and self.end_requested is None:
                 # none of our requests has ended it
@@ -176,13 +166,7 @@ class _Others:
         """Ask the other ranks to end, once."""
         if self.end_requested is None:
             self.end_requested = time.monotonic()
-            self.request.write()
-
-    def _note_loss(self, rank: int, error: RayError) -> None:
-        kind = kind_of(error)
-        had_time = self.end_requested is not None and time.monotonic() - self.end_requested >= END_SECONDS
-        if kind is FailureKind.NODE_LOST or not had_time:
-            self.note(rank, kind, describe_error(error), time.time())
+            internals.put(self.end_key, b"1", namespace=NAMESPACE)
 
     def note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
         message = f"on machine {rank} ({self.addresses[rank]}): {message}"
@@ -218,10 +202,14 @@ class RankCrew(GroupCrew):
             self._kill_helpers()
             message = f"the other machines did not start: {error}"
             return attempt.failure(kind_of(error), message, started, time.time(), worker_name())
-        request = _EndRequest(self._campaign, attempt)
         first = Machine(0, machines, tuple(self._addresses), free_port())
-        running = self._call(box, attempt, limits, first)
-        others = _Others(attempt, started, self._addresses, running, request)
+        unsaved = replace(attempt, trials=None)  # the output of rank 0 is that of the attempt
+        running = {
+            helper.evaluate.remote(box, unsaved, limits, replace(first, rank=rank)): rank
+            for rank, helper in enumerate(self._helpers, start=1)
+        }
+        end_key = _end_key(self._campaign, attempt)
+        others = _Others(attempt, started, self._addresses, running, end_key)
 
         def has_failed() -> bool:
             others.collect(_POLL_SECONDS)
@@ -237,7 +225,7 @@ class RankCrew(GroupCrew):
                 )  # fmt: skip
             return with_saved_checkpoint(self._conclude(outcome, others), attempt)
         finally:
-            request.forget()
+            internals.delete(end_key, namespace=NAMESPACE)
 
     def _conclude(self, outcome: Outcome, others: _Others) -> Outcome:
         """End the other ranks, and return the outcome of the attempt.
@@ -278,38 +266,24 @@ class RankCrew(GroupCrew):
     def _start_helpers(self, box: Box, machines: int) -> None:
         """Let a process on each other machine fetch the objective, after starting any missing
         processes. Raises RayError if a process does not start or cannot fetch it."""
-        self._helpers = self._helpers or self._new_helpers(machines)
+        if not self._helpers:
+            group = ray.util.get_current_placement_group()
+            assert group is not None, "a worker that evaluates on several machines has a group"
+            bundles = group.bundle_specs
+            remote: Any = ray.remote(Helper)
+            self._helpers = [
+                remote.options(
+                    num_cpus=bundles[rank].get("CPU", 0.0),
+                    num_gpus=bundles[rank].get("GPU", 0.0),
+                    memory=bundles[rank].get("memory"),
+                    max_restarts=0,
+                    max_task_retries=0,
+                    scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
+                ).remote(self._campaign)
+                for rank in range(1, machines)
+            ]
         begun = [helper.begin.remote(box) for helper in self._helpers]
         self._addresses = [str(ray.util.get_node_ip_address()), *ray.get(begun, timeout=START_SECONDS)]
-
-    def _new_helpers(self, machines: int) -> list[Any]:
-        """Start a process on each of the other machines, without waiting until it runs."""
-        group = ray.util.get_current_placement_group()
-        assert group is not None, "a worker that evaluates on several machines has a group"
-        bundles = group.bundle_specs
-        remote: Any = ray.remote(Helper)
-        return [
-            remote.options(
-                num_cpus=bundles[rank].get("CPU", 0.0),
-                num_gpus=bundles[rank].get("GPU", 0.0),
-                memory=bundles[rank].get("memory"),
-                max_restarts=0,
-                max_task_retries=0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank),
-            ).remote(self._campaign)
-            for rank in range(1, machines)
-        ]
-
-    def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
-        """Start the evaluation on each helper, and return references with their ranks.
-
-        Only the output of rank 0 is saved as the output of the attempt.
-        """
-        attempt = replace(attempt, trials=None)
-        return {
-            helper.evaluate.remote(box, attempt, limits, replace(first, rank=rank)): rank
-            for rank, helper in enumerate(self._helpers, start=1)
-        }
 
     def _kill_helpers(self) -> None:
         for helper in self._helpers:

@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -291,10 +291,7 @@ class WorkerPool:
             elif isinstance(entry, HeldAttempt) and entry.started >= held.get(entry.worker, (key, 0.0))[1]:
                 # if two successive workers have the same name, only the later one can be running
                 held[entry.worker] = (key, entry.started)
-        return finished, list(self._take_over(held))
-
-    def _take_over(self, held: Mapping[str, tuple[tuple[int, int], float]]) -> Iterator[Adopted]:
-        """Adopt the workers with these attempts, and kill the campaign's other workers."""
+        running: list[Adopted] = []
         actors = self._find()
         created = {worker.name for worker in self._idle}
         in_use = created | (actors.keys() & held.keys())
@@ -306,9 +303,10 @@ class WorkerPool:
                 reference: Reference = actor.outcome.remote(*key)
                 self._busy[reference] = worker
                 self._entries[key] = worker
-                yield reference, *key, started
+                running.append((reference, *key, started))
             elif name not in created:
                 end_actor(actor, reaches_other_nodes=True)
+        return finished, running
 
     def acknowledge(self, attempts: Iterable[tuple[int, int]]) -> None:
         """Remove the entries of these attempts: by the next call of their worker, or now if the
@@ -337,7 +335,18 @@ class WorkerPool:
         while self._idle and len(self._busy) + len(self._idle) > self.slots:
             self._end(self._idle.pop(0))  # after the death of a node, its slot is needed
         if self._idle and now >= self._next_room:
-            self._make_room(now)
+            # an idle worker for each new one that is waiting for resources: other users of the cluster may
+            # have taken some, and an attempt would wait behind the idle worker
+            self._next_room = now + PLACE_SECONDS
+            waiting = 0
+            for attempt, new in self._entries.items():
+                if new is None or new.has_begun or now - new.made < PLACE_SECONDS:
+                    continue
+                new.has_begun = self.last_entry(*attempt) is not None
+                waiting += not new.has_begun
+            for worker in self._idle[:waiting]:
+                self._idle.remove(worker)
+                self._end(worker)
         if now >= self._next_touch:
             self.touch()
 
@@ -355,23 +364,6 @@ class WorkerPool:
         for collection in (self._busy, self._idle, self._entries):
             collection.clear()
         self.box = []
-
-    def _make_room(self, now: float) -> None:
-        """Kill an idle worker for each new one that is waiting for resources.
-
-        Other users of the cluster may have taken resources, and an attempt would wait behind an
-        idle worker.
-        """
-        self._next_room = now + PLACE_SECONDS
-        waiting = 0
-        for attempt, worker in self._entries.items():
-            if worker is None or worker.has_begun or now - worker.made < PLACE_SECONDS:
-                continue
-            worker.has_begun = self.last_entry(*attempt) is not None
-            waiting += not worker.has_begun
-        for worker in self._idle[:waiting]:
-            self._idle.remove(worker)
-            self._end(worker)
 
     def _take(self, share: Share) -> Worker:
         """Return an idle worker that has reserved enough resources, or a new one."""

@@ -70,14 +70,6 @@ class Sharing:
             return total
         part = demand / total
         internals.put(self._campaign, f"{part!r} {next(self._looks)}", namespace=self._namespace)
-        return slots_of(self._campaign, total, {**self._others(), self._campaign: part})
-
-    def leave(self) -> None:
-        """Withdraw this campaign's demand, so that the others get its slots."""
-        internals.delete(self._campaign, namespace=self._namespace)
-
-    def _others(self) -> dict[str, float]:
-        """Return the demands of the other live campaigns, as fractions of the cluster."""
         now = self._clock()
         entries = {}
         for name in (key.decode() for key in internals.keys("", namespace=self._namespace)):
@@ -87,7 +79,13 @@ class Sharing:
             last_value, since = self._entries.get(name, (b"", now))
             entries[name] = (entry, since if last_value == entry else now)
         self._entries = entries
-        return {name: float(entry.split()[0]) for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}
+        live = {name: entry for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}
+        others = {name: float(entry.split()[0]) for name, entry in live.items()}
+        return slots_of(self._campaign, total, {**others, self._campaign: part})
+
+    def leave(self) -> None:
+        """Withdraw this campaign's demand, so that the others get its slots."""
+        internals.delete(self._campaign, namespace=self._namespace)
 
 
 Kind = Literal["task", "actor", "auto"]
@@ -195,7 +193,15 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
     """Raise ExecutorError with a list of the nodes if they can never hold an evaluation."""
     if slots_on([node.resources for node in nodes], need) > 0:
         return
-    lines = "; ".join(f"{names}: {amounts}" for names, amounts in _group_nodes(need, nodes)) or "none"
+    groups: dict[str, list[str]] = {}  # the names of nodes with equal amounts of the needed resources
+    for node in nodes:
+        text = amounts_text({name: node.resources.get(name, 0.0) for name in need.resources()})
+        groups.setdefault(text, []).append(node.name)
+    listed = []
+    for text, names in groups.items():
+        further = len(names) - _SHOWN_NODES
+        listed.append(f"{', '.join(names[:_SHOWN_NODES])}{f' and {further} more' if further > 0 else ''}: {text}")
+    lines = "; ".join(listed) or "none"
     amounts = amounts_text(need.resources())
     if need.machines == 1:
         rule = f"one node, got {amounts}"
@@ -203,25 +209,14 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
         joined = "larger nodes"
     else:
         count = need.machines
-        parts = f"{count} nodes" if need.is_spread else f"the nodes as {count} parts"
-        rule = f"{parts}, got {amounts} on each"
+        where = f"{count} nodes" if need.is_spread else f"the nodes as {count} parts"
+        rule = f"{where}, got {amounts} on each"
         lowered = "workers.machines, "
         joined = "more or larger nodes"
     raise ExecutorError(
         f"one evaluation must fit on {rule}; the nodes have {lines}: lower {lowered}workers.cpus, workers.gpus or "
         f"workers.memory_gb, or join a cluster with {joined}"
     )
-
-
-def _group_nodes(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
-    """Yield the names of nodes with equal amounts of the needed resources, and these amounts."""
-    groups: dict[str, list[str]] = {}
-    for node in nodes:
-        amounts = {name: node.resources.get(name, 0.0) for name in need.resources()}
-        groups.setdefault(amounts_text(amounts), []).append(node.name)
-    for text, names in groups.items():
-        further = len(names) - _SHOWN_NODES
-        yield ", ".join(names[:_SHOWN_NODES]) + (f" and {further} more" if further > 0 else ""), text
 
 
 def nodes_here() -> list[NamedNode]:

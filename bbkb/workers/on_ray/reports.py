@@ -38,25 +38,6 @@ _SHORTEST_POLL_SECONDS = 0.005  # the shortest interval while workers wait
 _PROMPTNESS = 20.0  # a coordinator polls again after the time since the last entry divided by this
 
 
-class _WaitBudget:
-    """The time that an attempt may wait for responses: a limited share of its duration."""
-
-    def __init__(self) -> None:
-        # seconds that the last response took; infinite if it did not arrive during a wait
-        self.latency = 0.0
-        self._began = time.monotonic()
-        self._waited = 0.0
-
-    def seconds(self) -> float:
-        """Return the time to wait for the next response; 0 if it will probably take longer."""
-        share = WAIT_SHARE * (time.monotonic() - self._began) - self._waited
-        patience = min(WAIT_SECONDS, share)
-        return patience if self.latency <= patience else 0.0
-
-    def spend(self, seconds: float) -> None:
-        self._waited += seconds
-
-
 class ReportSender:
     """The worker's side, for one attempt. Used as `publish`; a separate thread sends.
 
@@ -68,7 +49,11 @@ class ReportSender:
     def __init__(self, campaign: str, trial: int, attempt: int, waits: bool) -> None:
         self._prefix = f"{campaign}\nreports\n{trial}\n{attempt}\n"
         self._stop_key = _stop_key(campaign, trial, attempt)
-        self._budget = _WaitBudget() if waits else None
+        self._waits = waits
+        self._began = time.monotonic()
+        self._waited = 0.0  # the seconds that calls have waited
+        # seconds that the last response took; infinite if it did not arrive during a wait
+        self._latency = 0.0
         self._unsent: deque[Report] = deque(maxlen=BUFFERED)
         self._reported = 0  # number of reports
         self._answered = 0  # the number of reports with a response from the coordinator
@@ -91,8 +76,13 @@ class ReportSender:
                 self._thread.start()
             elif len(self._unsent) == 1:
                 self._changed.notify_all()
-            if self._budget is not None:
-                self._wait(self._budget)
+            if self._waits and (now := time.monotonic()) >= self._next_entry:
+                patience = min(WAIT_SECONDS, WAIT_SHARE * (now - self._began) - self._waited)
+                if 0.0 < patience >= self._latency:  # otherwise, the response would probably come later
+                    number = self._reported
+                    if not self._changed.wait_for(lambda: self._answered >= number, patience):
+                        self._latency = math.inf
+                    self._waited += time.monotonic() - now
             return self._is_stopped
 
     def close(self) -> None:
@@ -102,17 +92,6 @@ class ReportSender:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(POLL_SECONDS)
-
-    def _wait(self, budget: _WaitBudget) -> None:
-        """Wait for the response to the latest report, if it will probably arrive in time."""
-        began = time.monotonic()
-        seconds = budget.seconds()
-        if seconds <= 0.0 or began < self._next_entry:
-            return
-        number = self._reported
-        if not self._changed.wait_for(lambda: self._answered >= number, seconds):
-            budget.latency = math.inf
-        budget.spend(time.monotonic() - began)
 
     def _send(self) -> None:
         is_last = False
@@ -151,8 +130,7 @@ class ReportSender:
         with self._changed:
             self._answered = number
             self._is_stopped = is_stopped
-            if self._budget is not None:
-                self._budget.latency = time.monotonic() - sent
+            self._latency = time.monotonic() - sent
             self._changed.notify_all()
 
 
@@ -196,7 +174,7 @@ class ReportReceiver:
         prefix = f"{self._campaign}\nreports\n"
         self._taken = internals.keys(prefix, namespace=NAMESPACE)
         values: list[Report] = []
-        for key in sorted(self._taken, key=_numbers):
+        for key in sorted(self._taken, key=lambda key: [*map(int, key.decode().split("\n")[-3:])]):
             stored = internals.get(key, namespace=NAMESPACE)
             reports: tuple[Report, ...] = () if stored is None else pickle.loads(stored)
             values += reports
@@ -228,8 +206,3 @@ class ReportReceiver:
 
 def _stop_key(campaign: str, trial: int, attempt: int) -> str:
     return f"{campaign}\nstop\n{trial}\n{attempt}"
-
-
-def _numbers(key: bytes) -> tuple[int, int, int]:
-    trial, attempt, number = key.decode().split("\n")[-3:]
-    return int(trial), int(attempt), int(number)

@@ -151,15 +151,15 @@ def _retire_after_errors() -> Iterator[None]:
 
 
 def _begin_retiring() -> None:
-    _RETIRING.set()
-    threading.Thread(target=_retire, daemon=True).start()
-
-
-def _retire() -> None:
     """End this process shortly after its last evaluation.
 
     Attempts that arrive in the meantime are refused, and run elsewhere.
     """
-    time.sleep(_LAST_SEND_SECONDS)
-    with _EVALUATING:
-        os._exit(1)
+
+    def retire() -> None:
+        time.sleep(_LAST_SEND_SECONDS)
+        with _EVALUATING:
+            os._exit(1)
+
+    _RETIRING.set()
+    threading.Thread(target=retire, daemon=True).start()
