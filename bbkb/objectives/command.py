@@ -74,106 +74,66 @@ def places(literals: Sequence[str]) -> list[str]:
 
     A command with n placeholders has n + 1 pieces.
     """
-    reader = _QuoteReader()
-    places = []
-    for literal in literals[:-1]:
-        reader.read(literal)
-        places.append(reader.place())
-        reader.pass_word()
-    return places
-
-
-class _QuoteReader:
-    """Reads a command piece by piece. `stack` contains the open constructs, the innermost last."""
-
-    def __init__(self) -> None:
-        self.stack = ["plain"]
-        self._is_word_start = True
-        self._is_escaped = False
-        self._delimiters: list[str] = []  # of here-documents whose text begins on the next line
-        self._line = ""
-
-    def place(self) -> str:
-        """Return the construct around the current position; "" for a plain word."""
-        if self._is_escaped:
-            return _NAMES["backslash"]
-        if "back" in self.stack:  # the meaning of quotes inside differs between shells
-            return _NAMES["back"]
-        return "" if self.stack[-1] in _PLAIN else _NAMES[self.stack[-1]]
-
-    def pass_word(self) -> None:
-        """Advance over a placeholder, which is part of a word."""
-        self._is_word_start = self._is_escaped = False
-
-    def read(self, text: str) -> None:
-        """Update the state of the quotes for this piece of the command."""
-        position = 0
-        while position < len(text):
-            position += self._step(text, position)
-
-    def _step(self, text: str, at: int) -> int:
-        """Read the sign at `at`, and return its number of characters."""
-        mode = self.stack[-1]
-        if self._is_escaped:
-            self._is_escaped = self._is_word_start = False
-            return 1
-        if mode in ("comment", "here-document"):
-            return self._in_lines(text[at])
-        if text[at] == "\\" and mode != "single":
-            self._is_escaped = True
-            return 1
-        if mode in _ENDS and text.startswith(_ENDS[mode], at):
-            self._is_word_start &= mode != "parenthesis"
-            self.stack.pop()
-            return len(_ENDS[mode])
-        return self._opened(text, at) or (self._in_words(text, at) if mode in _COMMANDS else 1)
-
-    def _opened(self, text: str, at: int) -> int:
-        """Open the construct that begins at `at`, and return its number of characters; 0 if none
-        does."""
-        mode = self.stack[-1]
-        openers = _OPENERS if mode in _COMMANDS else _EXPANSIONS if mode in ("double", "arithmetic") else {}
-        for sign, construct in openers.items():
-            if text.startswith(sign, at):
-                self.stack.append(construct)
-                if construct not in ("arithmetic", "back"):
-                    self._is_word_start = construct == "parenthesis"
-                return len(sign)
-        return 0
-
-    def _in_lines(self, character: str) -> int:
-        """Read a character of a comment or a here-document, both of which end with a line."""
-        if character != "\n":
-            self._line += character
-        elif self.stack[-1] == "comment":
-            self.stack.pop()
-            self._end_line()
+    stack = ["plain"]  # the open constructs, the innermost last
+    is_word_start = True
+    is_escaped = False
+    delimiters: list[str] = []  # of here-documents whose text begins on the next line
+    line = ""
+    found = []
+    for text in literals[:-1]:
+        at = 0
+        while at < len(text):
+            mode = stack[-1]
+            taken = 1  # the number of characters of the sign at this position
+            ends_line = False
+            allowed = _OPENERS if mode in _COMMANDS else _EXPANSIONS if mode in ("double", "arithmetic") else {}
+            if is_escaped:
+                is_escaped = is_word_start = False
+            elif mode in ("comment", "here-document"):  # both of which end with a line
+                if text[at] != "\n":
+                    line += text[at]
+                elif mode == "comment" or line.lstrip("\t") == delimiters[0]:
+                    stack.pop()
+                    if mode == "here-document":
+                        delimiters.pop(0)
+                    ends_line = True
+                else:
+                    line = ""
+            elif text[at] == "\\" and mode != "single":
+                is_escaped = True
+            elif mode in _ENDS and text.startswith(_ENDS[mode], at):
+                is_word_start &= mode != "parenthesis"
+                stack.pop()
+                taken = len(_ENDS[mode])
+            elif opener := next((sign for sign in allowed if text.startswith(sign, at)), ""):
+                stack.append(allowed[opener])
+                if allowed[opener] not in ("arithmetic", "back"):
+                    is_word_start = allowed[opener] == "parenthesis"
+                taken = len(opener)
+            elif mode not in _COMMANDS:
+                pass
+            elif document := _HERE_DOCUMENT.match(text, at) if not text.startswith("<<<", at) else None:
+                delimiters.append(document[2])
+                taken = document.end() - at
+            elif text[at] == "#" and is_word_start:
+                stack.append("comment")
+            else:
+                ends_line = text[at] == "\n"
+                is_word_start = text[at] in " \t;&|"
+            if ends_line:
+                is_word_start = True
+                line = ""
+                if delimiters:
+                    stack.append("here-document")
+            at += taken
+        if is_escaped:
+            found.append(_NAMES["backslash"])
+        elif "back" in stack:  # the meaning of quotes inside differs between shells
+            found.append(_NAMES["back"])
         else:
-            if self._line.lstrip("\t") == self._delimiters[0]:
-                self.stack.pop()
-                self._delimiters.pop(0)
-                self._end_line()
-            self._line = ""
-        return 1
-
-    def _end_line(self) -> None:
-        self._is_word_start = True
-        self._line = ""
-        if self._delimiters:
-            self.stack.append("here-document")
-
-    def _in_words(self, text: str, at: int) -> int:
-        """Read a here-document's operator, or a character of a word or between words."""
-        if document := _HERE_DOCUMENT.match(text, at) if not text.startswith("<<<", at) else None:
-            self._delimiters.append(document[2])
-            return document.end() - at
-        if text[at] == "#" and self._is_word_start:
-            self.stack.append("comment")
-        elif text[at] == "\n":
-            self._end_line()
-        else:
-            self._is_word_start = text[at] in " \t;&|"
-        return 1
+            found.append("" if stack[-1] in _PLAIN else _NAMES[stack[-1]])
+        is_word_start = is_escaped = False  # the placeholder is part of a word
+    return found
 
 
 KEPT_BYTES = 65536  # the number of bytes kept from the end of each output stream
@@ -298,18 +258,12 @@ class ShellCommand:
             machine = machine_of(report)
             if machine is not None:
                 supplied |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
-            text, values = self._substitute(parameters, self._placeholders(machine))
+            text, values = self._substitute(parameters, machine)
             output, left_out = self._run(text, {**supplied, **values}, report)
             if not gives_value(report):
                 return Evaluation(math.nan)
-            evaluation = _read_result(result) if result.exists() else _last_line(output)
+            evaluation = _result(result, output)
             return replace(evaluation, left_out={**evaluation.left_out, **left_out})
-
-    def _placeholders(self, machine: Machine | None) -> Mapping[str, object]:
-        """Return the values of the placeholders for the machine if the command has any."""
-        if machine is None and not any(name in PLACEHOLDERS for _, name, _ in self._pieces()):
-            return {}
-        return (machine or single_machine()).placeholders()
 
     def _pieces(self) -> list[tuple[str, str | None, str]]:
         """Return (literal text, placeholder or None, format) in order."""
@@ -325,13 +279,9 @@ class ShellCommand:
                     f"objective.command: a placeholder must be {{name}} or {{name:format}}, got one in "
                     f"{self.command!r} that is not; a literal brace is written {{{{ or }}}}"
                 )
-        self._check_places([(literal, name) for literal, name, _, _ in pieces])
-        return [(literal, name, form or "") for literal, name, form, _ in pieces]
-
-    def _check_places(self, pieces: list[tuple[str, str | None]]) -> None:
         literals = [""]
         names = list[str]()
-        for literal, name in pieces:  # a literal brace also splits the text
+        for literal, name, _, _ in pieces:  # a literal brace also splits the text
             literals[-1] += literal
             if name is not None:
                 names.append(name)
@@ -342,16 +292,21 @@ class ShellCommand:
                     f"objective.command: {{{name}}} must be outside of quotes, got it in {place}: write "
                     f'--x={{{name}}} without quotes, or v={{{name}}}; … "$v" inside of them'
                 )
+        return [(literal, name, form or "") for literal, name, form, _ in pieces]
 
     def _substitute(
-        self, parameters: Parameters, machine: Mapping[str, object]
+        self, parameters: Parameters, machine: Machine | None
     ) -> tuple[str, dict[str, str]]:  # fmt: skip
         """Return the command with environment variables for placeholders, and their values."""
         text = ""
         values = dict[str, str]()
-        words = {**machine, **parameters}
+        pieces = self._pieces()
+        words: dict[str, object] = {}
+        if machine is not None or any(name in PLACEHOLDERS for _, name, _ in pieces):
+            words |= (machine or single_machine()).placeholders()
+        words |= parameters
         options = {f" {shlex.quote(f'--{name}')}=": value for name, value in parameters.items()}
-        for literal, name, form in self._pieces():
+        for literal, name, form in pieces:
             text += literal
             named = {"": words[name]} if name in words else options if name == ALL else {}
             for option, value in named.items():
@@ -446,15 +401,14 @@ def _failure(status: int, errors: str) -> str:
     return f"the command {how}; " + (f"its standard error ends:\n{tail}" if tail else "its standard error is empty")
 
 
-def _read_result(path: Path) -> Evaluation:
-    text = path.read_bytes()[: 16 * KEPT_BYTES].decode("utf-8", errors="replace")
-    try:
-        return as_evaluation(json.loads(text), "the command's BBKB_RESULT")
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InvalidValueError(f"BBKB_RESULT must be JSON, got {text[:80]!r}: {error}") from error
-
-
-def _last_line(output: str) -> Evaluation:
+def _result(file: Path, output: str) -> Evaluation:
+    """Return the value in the command's file of results, or else the last line of its output."""
+    if file.exists():
+        text = file.read_bytes()[: 16 * KEPT_BYTES].decode("utf-8", errors="replace")
+        try:
+            return as_evaluation(json.loads(text), "the command's BBKB_RESULT")
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise InvalidValueError(f"BBKB_RESULT must be JSON, got {text[:80]!r}: {error}") from error
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith(PREFIX.decode())]
     last = lines[-1] if lines else ""
     try:

@@ -96,14 +96,33 @@ class SklearnEstimator:
         """Read the table. Raises ObjectiveError if the estimator cannot be imported or
         instantiated, if the table has a mistake (with its line), if `scoring` is unknown, or if a
         class has fewer rows than there are folds."""
+        from sklearn import datasets
         from sklearn.base import is_classifier
+        from sklearn.metrics import get_scorer_names
 
-        estimator = _make(self.estimator)
-        _check_scoring(self.scoring)
-        table = _read_file(Path(self.data), str(self.target)) if self.is_file else _load_bundled(self.data)
-        objective = CrossValidation(table, self, is_classifier(estimator))
-        objective.check_folds()
-        return objective
+        classifies = bool(is_classifier(_make(self.estimator)))
+        if self.scoring is not None and self.scoring not in get_scorer_names():
+            raise ObjectiveError(
+                "objective.options.scoring must be a name that sklearn.metrics.get_scorer_names() lists, "
+                f"got {self.scoring!r}{did_you_mean(self.scoring, get_scorer_names())}"
+            )
+        if self.is_file:
+            table = _read_file(Path(self.data), str(self.target))
+        else:
+            features, labels = getattr(datasets, f"load_{self.data}")(return_X_y=True)
+            texts = np.empty((len(labels), 0), object)
+            table = LabeledTable(np.asarray(features, np.float64), texts, np.asarray(labels))
+        target = table.target
+        if not classifies and target.dtype.kind not in "iufb":
+            raise ObjectiveError(
+                f"objective.options.target of the regressor {self.estimator} must be numbers, "
+                f"column {self.target!r} of {self.data} is text"
+            )
+        fewest = int(np.unique(target, return_counts=True)[1].min()) if classifies else len(target)
+        if fewest < self.folds:
+            what = "rows of every class" if classifies else "rows"
+            raise ObjectiveError(f"objective.options.folds must be at most the {what} of {self.data}, {fewest}")
+        return CrossValidation(table, self, classifies)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,20 +156,6 @@ class CrossValidation:
             f"{rows} rows with {columns} features"
         )
 
-    def check_folds(self) -> None:
-        """Raise ObjectiveError if a fold has too few rows, or if a regression's target is text."""
-        target = self.table.target
-        folds = self.options.folds
-        if not self.is_classifier and target.dtype.kind not in "iufb":
-            raise ObjectiveError(
-                f"objective.options.target of the regressor {self.options.estimator} must be numbers, "
-                f"column {self.options.target!r} of {self.options.data} is text"
-            )
-        fewest = int(np.unique(target, return_counts=True)[1].min()) if self.is_classifier else len(target)
-        if fewest < folds:
-            what = "rows of every class" if self.is_classifier else "rows"
-            raise ObjectiveError(f"objective.options.folds must be at most the {what} of {self.options.data}, {fewest}")
-
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return the mean score over the folds, with the metrics `mean` (the same), `std` (over the
         folds) and `fit_seconds` (the total of all fits). The mean of the folds so far is reported
@@ -181,30 +186,28 @@ class CrossValidation:
 
     def _pipeline(self, parameters: Parameters, seed: int) -> Any:
         """Return a pipeline of the column preparation and the estimator with `parameters`."""
+        from sklearn.compose import ColumnTransformer
+        from sklearn.impute import SimpleImputer
         from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
+        as_numbers = FunctionTransformer(np.asarray, kw_args={"dtype": np.float64})
+        imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+        one_hot = OneHotEncoder(
+            handle_unknown="infrequent_if_exist", max_categories=MOST_VALUES + 1, sparse_output=False
+        )
+        numbers, texts = self.table.numbers.shape[1], self.table.texts.shape[1]
+        preparation = ColumnTransformer(
+            [
+                ("numbers", make_pipeline(as_numbers, imputer, StandardScaler()), list(range(numbers))),
+                ("texts", one_hot, list(range(numbers, numbers + texts))),
+            ],
+            sparse_threshold=0.0,
+        )
         estimator = _make(self.options.estimator)
         seeded = {"random_state": seed % 2**32} if "random_state" in estimator.get_params() else {}
         estimator.set_params(**{**seeded, **parameters})
-        return make_pipeline(_preparation(self.table.numbers.shape[1], self.table.texts.shape[1]), estimator)
-
-
-def _preparation(numbers: int, texts: int) -> Any:
-    from sklearn.compose import ColumnTransformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
-
-    as_numbers = FunctionTransformer(np.asarray, kw_args={"dtype": np.float64})
-    imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-    one_hot = OneHotEncoder(handle_unknown="infrequent_if_exist", max_categories=MOST_VALUES + 1, sparse_output=False)
-    return ColumnTransformer(
-        [
-            ("numbers", make_pipeline(as_numbers, imputer, StandardScaler()), list(range(numbers))),
-            ("texts", one_hot, list(range(numbers, numbers + texts))),
-        ],
-        sparse_threshold=0.0,
-    )
+        return make_pipeline(preparation, estimator)
 
 
 def _make(name: str) -> Any:
@@ -221,23 +224,6 @@ def _make(name: str) -> Any:
             "objective.options.estimator must be a class that can be instantiated without arguments, "
             f"{name} cannot: {error}"
         ) from error
-
-
-def _check_scoring(scoring: str | None) -> None:
-    from sklearn.metrics import get_scorer_names
-
-    if scoring is not None and scoring not in get_scorer_names():
-        raise ObjectiveError(
-            "objective.options.scoring must be a name that sklearn.metrics.get_scorer_names() lists, "
-            f"got {scoring!r}{did_you_mean(scoring, get_scorer_names())}"
-        )
-
-
-def _load_bundled(name: str) -> LabeledTable:
-    from sklearn import datasets
-
-    features, target = getattr(datasets, f"load_{name}")(return_X_y=True)
-    return LabeledTable(np.asarray(features, np.float64), np.empty((len(target), 0), object), np.asarray(target))
 
 
 def _read_file(path: Path, target: str) -> LabeledTable:
