@@ -63,7 +63,12 @@ class Trial:
         has_higher_rank = any(rank.isdecimal() and int(rank) for rank in ranks)
         self.is_first = gives_value(report) and not has_higher_rank
         self.folder = None if folder is None else Path(folder)
-        self.checkpoint, self.step = _newest_checkpoint(self.folder)
+        self.checkpoint: Path | None = None
+        self.step = 0
+        for path in [] if self.folder is None else self.folder.glob("step-*"):
+            step = path.name.removeprefix("step-").partition(".")[0]
+            if step.isdecimal() and int(step) > self.step:
+                self.checkpoint, self.step = path, int(step)
 
     def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
         """Report the metric `name` at `step`, counted from 1, with the other numbers in `metrics`.
@@ -78,8 +83,16 @@ class Trial:
             return False
         if name not in metrics:
             raise KeyError(f"metric {name!r} must be one that the training computes: {', '.join(metrics) or 'none'}")
+        # the other numbers that a report can contain, with underscores in place of spaces in their names
+        numbers = (("_".join(str(key).split()), number_of(metric)) for key, metric in metrics.items() if key != name)
+        further = {
+            key: number
+            for key, number in numbers
+            if number is not None and key not in ARGUMENTS and 0 < len(key) <= NAME_CHARACTERS
+        }
+        others = dict(itertools.islice(further.items(), MOST_METRICS))
         try:
-            self._report(float(metrics[name]), step, **_others(metrics, name))  # type: ignore[arg-type]  # a number
+            self._report(float(metrics[name]), step, **others)  # type: ignore[arg-type]  # a number
         except EvaluationStopped:
             return True
         return False
@@ -118,28 +131,6 @@ class Trial:
         replaced = [before] if before is not None and before != complete else []
         for path in [*replaced, *self.folder.glob("draft-*")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _newest_checkpoint(folder: Path | None) -> tuple[Path | None, int]:
-    """Return the checkpoint with the largest step and this step; None and 0 if there is none."""
-    newest: tuple[Path | None, int] = (None, 0)
-    for path in [] if folder is None else folder.glob("step-*"):
-        step = path.name.removeprefix("step-").partition(".")[0]
-        if step.isdecimal() and int(step) > newest[1]:
-            newest = (path, int(step))
-    return newest
-
-
-def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
-    """Return the other numbers that a report can contain, with underscores in place of spaces in
-    their names."""
-    numbers = (("_".join(str(key).split()), number_of(metric)) for key, metric in metrics.items() if key != name)
-    further = {
-        key: number
-        for key, number in numbers
-        if number is not None and key not in ARGUMENTS and 0 < len(key) <= NAME_CHARACTERS
-    }
-    return dict(itertools.islice(further.items(), MOST_METRICS))
 
 
 def _print_report(value: float, step: int | None = None, **metrics: float) -> None:
@@ -261,7 +252,19 @@ def check_signature(
 ) -> None:
     """Raise ObjectiveError unless `function` can be called with these parameters, also without the
     `conditional` ones, and returns its value directly. `origin` begins the message."""
-    _check_returns_at_once(function, origin)
+    if isinstance(function, type):
+        remedy = "write a function that makes an object and returns its value"
+        raise ObjectiveError(f"{origin} must be a function, not a class; {remedy}")
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    called = inner if inspect.isroutine(inner) else type(inner).__call__
+    if inspect.iscoroutinefunction(called):
+        remedy = "wrap it: def objective(**parameters): return asyncio.run(train(**parameters))"
+        raise ObjectiveError(f"{origin} must be an ordinary function, not an async one; {remedy}")
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        remedy = "return the value, and give intermediate values to report(value, step)"
+        raise ObjectiveError(f"{origin} must return its value, it has a yield; {remedy}")
     named = _named_arguments(function)
     required = set(parameters)
     if _takes_config(named, required):
@@ -288,22 +291,6 @@ def check_signature(
         if argument.default is argument.empty and name not in required and name not in SUPPLIED:
             similar = did_you_mean(name, required - named.keys())
             raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default{similar}")
-
-
-def _check_returns_at_once(function: Callable[..., object], origin: str) -> None:
-    """Raise ObjectiveError if `function` is a class, or a coroutine or generator function."""
-    if isinstance(function, type):
-        remedy = "write a function that makes an object and returns its value"
-        raise ObjectiveError(f"{origin} must be a function, not a class; {remedy}")
-    while isinstance(function, functools.partial):
-        function = function.func
-    called = function if inspect.isroutine(function) else type(function).__call__
-    if inspect.iscoroutinefunction(called):
-        remedy = "wrap it: def objective(**parameters): return asyncio.run(train(**parameters))"
-        raise ObjectiveError(f"{origin} must be an ordinary function, not an async one; {remedy}")
-    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-        remedy = "return the value, and give intermediate values to report(value, step)"
-        raise ObjectiveError(f"{origin} must return its value, it has a yield; {remedy}")
 
 
 def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:

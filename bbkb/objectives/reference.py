@@ -42,9 +42,15 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
     is_file = place.endswith(".py")
     is_name = all(part.isidentifier() for part in place.split("."))
     if not ((is_file or is_name) and attribute.isidentifier()):
+        remedy = ""
+        outer, _, last = reference.rpartition(".")
+        if reference.endswith(".py"):
+            remedy = f"; write {f'{reference}:name'!r} with the name of its function"
+        elif ":" not in reference and outer and all(part.isidentifier() for part in reference.split(".")):
+            remedy = f"; did you mean {f'{outer}:{last}'!r}?"
         raise ObjectiveError(
             "a Python name must be written package.module:attribute or path/to/file.py:attribute, got "
-            f"{reference!r}{_with_colon(reference)}"
+            f"{reference!r}{remedy}"
         )
     for path in reversed(search_paths):
         if path not in sys.path:
@@ -56,16 +62,6 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
         where = "" if is_file else f" ({getattr(module, '__file__', 'built into Python')})"
         raise ObjectiveError(f"{reference!r}: {place!r}{where} has no {attribute!r}{similar}")
     return getattr(module, attribute)
-
-
-def _with_colon(reference: str) -> str:
-    """Return `; did you mean 'train:loss'?` for `train.loss`, which lacks the colon, and the form of
-    a reference for `train.py`."""
-    if reference.endswith(".py"):
-        return f"; write {f'{reference}:name'!r} with the name of its function"
-    place, _, attribute = reference.rpartition(".")
-    is_name = ":" not in reference and place and all(part.isidentifier() for part in reference.split("."))
-    return f"; did you mean {f'{place}:{attribute}'!r}?" if is_name else ""
 
 
 def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> ModuleType:
@@ -139,25 +135,17 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
             f"{reference!r}: importing {what} ended the program with sys.exit({error.code!r}): what it does as a "
             'script must be below `if __name__ == "__main__":`'
         )
-    return (
-        f"{reference!r}: importing {what} failed{_line_of(error)} with {type(error).__name__}: {error}{_remedy(error)}"
-    )
-
-
-def _line_of(error: BaseException) -> str:
-    """Return ` at FILE:LINE` for the last line of the user's code on the way to the error, or of
-    the imported package if all of it is installed; empty before a SyntaxError, which names it."""
+    # the last line of the user's code on the way to the error, or of the imported package if all of it is
+    # installed; none before a SyntaxError, which names it
     frames = traceback.extract_tb(error.__traceback__)
     importing = ("<frozen", importlib.__file__, __file__)
     imported = [frame for frame in frames if not frame.filename.startswith(importing)]
     users = [frame for frame in imported if not is_installed(frame.filename)]
-    return next((f" at {frame.filename}:{frame.lineno}" for frame in (*users[-1:], *imported)), "")
-
-
-def _remedy(error: Exception) -> str:
+    line = next((f" at {frame.filename}:{frame.lineno}" for frame in (*users[-1:], *imported)), "")
+    remedy = ""
     if "no known parent package" in str(error):
-        return "; name a module with relative imports by its package: package.module:attribute"
-    return ""
+        remedy = "; name a module with relative imports by its package: package.module:attribute"
+    return f"{reference!r}: importing {what} failed{line} with {type(error).__name__}: {error}{remedy}"
 
 
 FOLDER_VARIABLE = "BBKB_DATA"

@@ -77,51 +77,38 @@ def make_candidates(
             unknown, no configuration is allowed, or one of `first` is not allowed.
     """
     full = space if isinstance(space, SearchSpace) else SearchSpace(space)
-    _check_size(size, sampler)
+    if size is not None and not 1 <= size <= LARGEST_SIZE:
+        limit = ">= 1" if size < 1 else f"<= {LARGEST_SIZE}"
+        raise ObjectiveError(f"candidates.size must be {limit}, got {size}")
+    if sampler not in ("sobol", "random", "grid"):
+        raise ObjectiveError(f"candidates.sampler must be sobol, random or grid, got {sampler!r}")
     given = [full.code_of(configuration) for configuration in first]
-    sampled, is_sequence = _sample(full, size, sampler, seed, points, at_center or has_prior(full.parameters))
+    at_center |= has_prior(full.parameters)
+    most = LARGEST_WHOLE_SET if size is None else size
+    whole = enumerate_space(full, dict.fromkeys(full.parameters, math.inf), most)
+    if whole is not None:  # all other configurations follow a few sampled ones
+        front = _draw_existing(full, min(FIRST_ARMS, max(1, len(whole))), sampler, seed, at_center)
+        sampled = np.concatenate((front, whole))
+    elif sampler == "grid":
+        sampled = _largest_grid(full, size or points)
+    else:
+        check_cells((size or points) * full.width)
+        sampled = _draw_existing(full, size or points, sampler, seed, at_center)
+    if not len(sampled):
+        raise ObjectiveError(
+            "forbid: its clauses leave hardly any configuration of the space, a search found none; narrow one of them"
+        )
     codes = np.concatenate((*given, sampled)) if given else sampled
     unique = first_occurrences(codes)
     if len(unique) < len(codes):
         codes = codes[unique]
     check_cells(len(codes) * full.width)
     columns = full.columns_of(codes)
-    del codes, sampled  # they take as much memory as the candidates
+    is_sequence = whole is not None or sampler != "grid"
+    del codes, sampled, whole  # they take as much memory as the candidates
     for row, index in enumerate(unique[unique < len(first)]):
         full.put(columns, row, first[index])
     return replace(full.candidates_of(columns), is_sequence=is_sequence)
-
-
-def _sample(
-    space: SearchSpace, size: int | None, sampler: Sampler, seed: int, points: int, at_center: bool
-) -> tuple[Codes, bool]:  # fmt: skip
-    """Return sampled configurations (A, P), and whether they follow a sequence.
-
-    In a small finite space, all other configurations follow a few sampled ones.
-    """
-    most = LARGEST_WHOLE_SET if size is None else size
-    whole = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), most)
-    if whole is not None:
-        front = _draw_existing(space, min(FIRST_ARMS, max(1, len(whole))), sampler, seed, at_center)
-        sampled = np.concatenate((front, whole))
-    elif sampler == "grid":
-        sampled = _largest_grid(space, size or points)
-    else:
-        check_cells((size or points) * space.width)
-        sampled = _draw_existing(space, size or points, sampler, seed, at_center)
-    if not len(sampled):
-        raise ObjectiveError(
-            "forbid: its clauses leave hardly any configuration of the space, a search found none; narrow one of them"
-        )
-    return sampled, whole is not None or sampler != "grid"
-
-
-def _check_size(size: int | None, sampler: str) -> None:
-    if size is not None and not 1 <= size <= LARGEST_SIZE:
-        limit = ">= 1" if size < 1 else f"<= {LARGEST_SIZE}"
-        raise ObjectiveError(f"candidates.size must be {limit}, got {size}")
-    if sampler not in ("sobol", "random", "grid"):
-        raise ObjectiveError(f"candidates.sampler must be sobol, random or grid, got {sampler!r}")
 
 
 def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int, at_center: bool) -> Codes:
@@ -137,8 +124,11 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int, a
     for positions in _positions(len(varying) + is_informed, size, most, sampler, seed):
         position_of = dict(zip(varying, positions.T, strict=False))
         columns = draw_codes(space.parameters, position_of, len(positions))
-        if is_informed:
-            _draw_near_priors(space.parameters, columns, position_of, positions[:, -1])
+        if is_informed:  # about half of the points are near the values that are expected to be good
+            near = np.flatnonzero(positions[:, -1] < 0.5)
+            for column, (name, parameter) in enumerate(space.parameters.items()):
+                if name in position_of:
+                    columns[near, column] = priors.draw(parameter, position_of[name][near])
         valid = space.existing(columns)
         if at_center and not filled and len(space.first_codes):
             valid[0] = space.first_codes[0]
@@ -148,17 +138,6 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int, a
         if filled == size:
             break
     return codes[:filled]
-
-
-def _draw_near_priors(
-    parameters: Space, codes: Codes, positions: Mapping[str, NDArray[np.float64]], shares: NDArray[np.float64]
-) -> None:
-    """Draw about half of the points `codes` (size, P) near the values that are expected to be good:
-    those whose position in `shares` (size,) is below ½."""
-    near = np.flatnonzero(shares < 0.5)
-    for column, (name, parameter) in enumerate(parameters.items()):
-        if name in positions:
-            codes[near, column] = priors.draw(parameter, positions[name][near])
 
 
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
@@ -226,7 +205,10 @@ def grow(
     `lengthscales` (p,) has one for each parameter that has features, in units of its features.
     """
     columns = {name: column[list(around)] for name, column in candidates.columns.items()}
-    children = _Children(space, space.encode(columns), _steps(space, lengthscales), rng).draw(count)
+    scales = iter(lengthscales)
+    # min(ℓ, 1) of every parameter; 1 for parameters without features
+    steps = [min(next(scales), 1.0) if coding.width(parameter) else 1.0 for parameter in space.parameters.values()]
+    children = _Children(space, space.encode(columns), np.array(steps), rng).draw(count)
     children_of_space = space.candidates(children)
     fresh = first_occurrences(np.concatenate((candidates.features, children_of_space.features)))
     fresh = fresh[fresh >= len(candidates)] - len(candidates)
@@ -242,14 +224,6 @@ def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Ca
     kinds = (candidates.parameter_of, candidates.repeats, candidates.conditional, candidates.is_sequence)
     priors = [part.log_prior for part in (candidates, appended) if part.log_prior is not None]
     return Candidates(features, columns, *kinds, log_prior=np.concatenate(priors) if priors else None)
-
-
-def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:
-    """Return min(ℓ, 1) of every parameter (P,); 1 for parameters without features."""
-    values = iter(lengthscales)
-    return np.array(
-        [min(next(values), 1.0) if coding.width(parameter) else 1.0 for parameter in space.parameters.values()]
-    )
 
 
 class _Children:
@@ -271,7 +245,10 @@ class _Children:
             missing = count - len(allowed)
             stepped = -(-missing // 2)
             redrawn = missing // 4
-            parts = (self._step(stepped), self._redraw(redrawn), self._cross(missing - stepped - redrawn))
+            crossed = missing - stepped - redrawn
+            parts = [self._step(stepped), self._redraw(redrawn)]
+            (first, _), (second, _) = self._choose(crossed), self._choose(crossed)
+            parts.append(np.where(self._rng.random(first.shape) < 0.5, first, second))
             children = self._space.existing(np.concatenate(parts))
             allowed = np.concatenate((allowed, children[self._space.is_allowed(children)]))
             if len(allowed) >= count:
@@ -293,20 +270,15 @@ class _Children:
         codes, has = self._choose(count)
         scale = np.exp(self._rng.uniform(np.log(SMALLEST_STEP), np.log(LARGEST_STEP), count))[:, None]
         steps = scale * self._steps * self._rng.standard_normal(codes.shape)
-        is_moved = has & (self._fine | self._coarse(has))
+        # of the parameters with few values, one or two in each row change, or none
+        eligible = has & self._varying & ~self._fine
+        number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
+        order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)
+        is_moved = has & self._fine | eligible & (np.argsort(order, axis=1) < number[:, None])
         for column, kind in enumerate(self._kinds):
             rows = np.flatnonzero(is_moved[:, column])
             codes[rows, column] = self._move(kind, codes[rows, column], steps[rows, column], not self._fine[column])
         return codes
-
-    def _coarse(self, has: Mask) -> Mask:
-        """Draw which parameters with few values change (count, P): one or two per row, or none."""
-        eligible = has & self._varying & ~self._fine
-        number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
-        order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)
-        rank = np.argsort(order, axis=1)
-        moved: Mask = eligible & (rank < number[:, None])
-        return moved
 
     def _move(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
         """Return `codes` (n,) plus `steps` (n,), changed by at least one value if `is_coarse`."""
@@ -330,11 +302,6 @@ class _Children:
         codes[rows, columns] = self._fresh(count)[rows, columns]
         return codes
 
-    def _cross(self, count: int) -> Codes:
-        (first, _) = self._choose(count)
-        (second, _) = self._choose(count)
-        return np.where(self._rng.random(first.shape) < 0.5, first, second)
-
 
 def perturb(
     space: SearchSpace,
@@ -355,7 +322,7 @@ def perturb(
     for row in codes:
         for _ in range(_ROUNDS):
             values = [
-                _moved(kind, code, float(rng.choice(factors)), rng.random() < resample_probability, rng)
+                _moved(kind, code, float(rng.choice(factors)), rng.random() < resample_probability, rng.random())
                 for kind, code in zip(kinds, row, strict=True)
             ]
             child = space.existing(np.array([values]))
@@ -365,10 +332,7 @@ def perturb(
     return space.candidates(codes)
 
 
-def _moved(
-    kind: Parameter, code: float, factor: float, is_redrawn: bool, rng: np.random.Generator
-) -> float:  # fmt: skip
-    position = rng.random()  # drawn in any case, so that the draws of the parameters are independent
+def _moved(kind: Parameter, code: float, factor: float, is_redrawn: bool, position: float) -> float:
     if is_redrawn or np.isnan(code):
         return float(coding.draw(kind, np.array([position]))[0])
     if isinstance(kind, Choice):
