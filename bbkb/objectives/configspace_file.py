@@ -112,7 +112,18 @@ def _test(compared: Condition | ForbiddenClause, parameter: AnyHyperparameter) -
             return [_scalar(compared.value)]
         case ConfigSpace.NotEqualsCondition():
             return [value for value in _levels(parameter) if value != compared.value]
-    return _comparison(parameter, _operator(compared), getattr(compared, "value", None))
+    operator, bound = _operator(compared), getattr(compared, "value", None)
+    if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
+        return {operator: _scalar(bound)}
+    levels = _levels(parameter)  # those that satisfy the comparison
+    index = levels.index(_scalar(bound))
+    sliced = {
+        "above": slice(index + 1, None),
+        "at_least": slice(index, None),
+        "below": slice(index),
+        "at_most": slice(index + 1),
+    }
+    return levels[sliced[operator]]
 
 
 def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
@@ -134,13 +145,10 @@ def _operator(compared: object) -> str:
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
     """Return alternative clauses for the conjunction of `parts`, each one of alternatives."""
-    return [_merge(combination) for combination in product(*parts)]
-
-
-def _merge(clauses: Sequence[Plain]) -> Plain:
-    merged: Plain = {}
-    for clause in clauses:
-        for name, test in clause.items():
+    alternatives = []
+    for clauses in product(*parts):
+        merged: Plain = {}
+        for name, test in (item for clause in clauses for item in clause.items()):
             previous = merged.get(name)
             if name not in merged:
                 merged[name] = test
@@ -150,22 +158,8 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
                 merged[name] = {**previous, **test}
             else:
                 raise ObjectiveError(f"the conditions on {name!r} cannot be joined; write them as one")
-    return merged
-
-
-def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
-    """Return a comparison; for an ordinal hyperparameter, the values that satisfy it."""
-    if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
-        return {operator: _scalar(value)}
-    levels = _levels(parameter)
-    index = levels.index(_scalar(value))
-    sliced = {
-        "above": slice(index + 1, None),
-        "at_least": slice(index, None),
-        "below": slice(index),
-        "at_most": slice(index + 1),
-    }
-    return levels[sliced[operator]]
+        alternatives.append(merged)
+    return alternatives
 
 
 def _levels(parameter: AnyHyperparameter) -> list[object]:

@@ -221,8 +221,17 @@ class FunctionDraft:
         """Write the file unless it exists, and return the function in it. Raises OSError."""
         path = Path(self.options.path)
         folder = path.parent
-        if len(self.content) > LARGE_BYTES:
-            _warn_of_size(self.function, len(self.content), folder)
+        size = len(self.content)
+        if size > LARGE_BYTES:
+            variables = _pickled_variables(self.function)
+            sizes = sorted(((_size_of(value), name) for name, value in variables.items()), reverse=True)
+            large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
+            named = f": {', '.join(large)}" if large else ""
+            warn_user(
+                f"the function {name_of(self.function)!r} takes {_megabytes(size)} of other objects "
+                f"along, to each worker and into {folder}{named}; let the function load them, for example from a file, "
+                "and keep them in a variable of its module"
+            )
         if path.exists():
             with suppress(OSError):  # it may belong to another user
                 os.utime(path)  # it is needed from now on: see `_remove_unneeded`
@@ -281,18 +290,6 @@ def _reduce_code(code: CodeType) -> tuple[Any, ...]:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     dispatch_table: ClassVar = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
-
-
-def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> None:
-    """Warn if large objects are pickled with a function, and name the largest ones."""
-    sizes = sorted(((_size_of(value), name) for name, value in _pickled_variables(function).items()), reverse=True)
-    large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
-    named = f": {', '.join(large)}" if large else ""
-    warn_user(
-        f"the function {name_of(function)!r} takes {_megabytes(size)} of other objects "
-        f"along, to each worker and into {folder}{named}; let the function load them, for example from a file, and "
-        "keep them in a variable of its module"
-    )
 
 
 def _pickled_variables(function: Callable[..., object]) -> dict[str, object]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
-from bbkb.objectives.parameters import Choice, Confidence, Constant, Ordered, Parameter, Range, Space, has_prior
+from bbkb.objectives.parameters import Choice, Confidence, Constant, Parameter, Space, has_prior
 
 # standard deviations, as shares of the scale's length
 DEVIATIONS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.125}
@@ -49,23 +49,20 @@ def log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
         return None
     total = np.zeros(len(codes))
     for parameter, column in zip(space.values(), codes.T, strict=True):
-        if isinstance(parameter, Choice | Ordered | Range) and parameter.prior is not None:
-            total += _log_density(parameter, column)
+        if isinstance(parameter, Constant) or parameter.prior is None:
+            continue
+        code = coding.code_of(parameter, parameter.prior)
+        exists = ~np.isnan(column)
+        confidence = parameter.confidence or "medium"
+        if isinstance(parameter, Choice):
+            ratio = RATIOS[confidence]
+            further = len(parameter.choices) - 1.0
+            less = -math.log(ratio)
+            density = np.full(len(column), less * further / (further + ratio))
+            density[exists] = np.where(column[exists] == code, 0.0, less)
+        else:
+            density = np.full(len(column), -0.5)
+            steps = coding.places(parameter, column[exists]) - coding.places(parameter, np.array([code]))
+            density[exists] = -0.5 * (steps / DEVIATIONS[confidence]) ** 2
+        total += density
     return total
-
-
-def _log_density(parameter: Range | Choice | Ordered, codes: Codes) -> NDArray[np.float64]:
-    code = coding.code_of(parameter, parameter.prior)
-    exists = ~np.isnan(codes)
-    confidence = parameter.confidence or "medium"
-    if isinstance(parameter, Choice):
-        ratio = RATIOS[confidence]
-        further = len(parameter.choices) - 1.0
-        less = -math.log(ratio)
-        density = np.full(len(codes), less * further / (further + ratio))
-        density[exists] = np.where(codes[exists] == code, 0.0, less)
-        return density
-    density = np.full(len(codes), -0.5)
-    steps = coding.places(parameter, codes[exists]) - coding.places(parameter, np.array([code]))
-    density[exists] = -0.5 * (steps / DEVIATIONS[confidence]) ** 2
-    return density

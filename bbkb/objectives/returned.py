@@ -82,8 +82,16 @@ def as_number(value: object, origin: str) -> float:
     """Convert the result of `origin` to a float. Raises InvalidValueError if it is not a number."""
     number = number_of(value)
     if number is None:
-        shown_value = f"{type(value).__name__} {_short(value)}{remedy_for(value)}"
-        raise InvalidValueError(f"{origin} must return a number, got {shown_value}")
+        remedy = ""
+        if value is None:
+            remedy = "; is a return statement missing?"
+        elif isinstance(value, bool | np.bool_ | str):
+            remedy = "; write float(...) if it is meant as a number"
+        elif isinstance(value, tuple) and value and isinstance(value[-1], Mapping):
+            remedy = "; write further numbers into one mapping: {'value': ..., 'seconds': ...}"
+        elif hasattr(value, "__len__"):
+            remedy = "; return one of its numbers, such as its mean"
+        raise InvalidValueError(f"{origin} must return a number, got {type(value).__name__} {_short(value)}{remedy}")
     return number
 
 
@@ -101,17 +109,6 @@ def number_of(value: object) -> float | None:
         except (TypeError, ValueError, OverflowError):
             return None
     return None
-
-
-def remedy_for(value: object) -> str:
-    """Return a remedy for `value`, as the end of a message; empty if there is none."""
-    if value is None:
-        return "; is a return statement missing?"
-    if isinstance(value, bool | np.bool_ | str):
-        return "; write float(...) if it is meant as a number"
-    if isinstance(value, tuple) and value and isinstance(value[-1], Mapping):
-        return "; write further numbers into one mapping: {'value': ..., 'seconds': ...}"
-    return "; return one of its numbers, such as its mean" if hasattr(value, "__len__") else ""
 
 
 def _short(value: object) -> str:
@@ -173,7 +170,22 @@ class ReportLines:
             return
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
-            self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))
+            metrics: dict[str, float] = {}
+            for text in named:
+                name, _, number = text.rpartition("=")
+                if not name:
+                    raise ValueError(f"got {text!r}")
+                metrics[name] = float(number)
+            recordable: dict[str, float] = {}
+            for name, metric in metrics.items():
+                try:
+                    if name in ARGUMENTS:
+                        raise InvalidValueError("an argument of report has this name")
+                    check_bounds(name, len(recordable))
+                    recordable[name] = metric
+                except InvalidValueError as error:
+                    self.left_out[f"reported {name}"] = str(error)
+            self._report(float(value), int(step), **recordable)
         except ValueError as error:  # from a conversion; the line differs from trial to trial
             self.left_out.setdefault("a report", f"it must be `{_FORM}`: {error}")
         except EvaluationStopped as stopped:
@@ -183,30 +195,9 @@ class ReportLines:
             self._kill.daemon = True
             self._kill.start()
 
-    def _recordable(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the metrics that `report` accepts; the others are recorded in `left_out`."""
-        recordable: dict[str, float] = {}
-        for name, number in metrics.items():
-            try:
-                if name in ARGUMENTS:
-                    raise InvalidValueError("an argument of report has this name")
-                check_bounds(name, len(recordable))
-                recordable[name] = number
-            except InvalidValueError as error:
-                self.left_out[f"reported {name}"] = str(error)
-        return recordable
-
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._group, number)
-
-
-def _metric(text: str) -> tuple[str, float]:
-    """Parse `name=number`. Raises ValueError for anything else."""
-    name, _, number = text.rpartition("=")
-    if not name:
-        raise ValueError(f"got {text!r}")
-    return name, float(number)
 
 
 VALUE = "value"  # the metric name of an objective's own value
@@ -243,17 +234,17 @@ class WithMetrics:
             evaluation = error.evaluation
             returned = dict(evaluation.metrics)
         for name, place in self.needed:
-            self._check(evaluation, returned, name, place)
+            if name in evaluation.left_out:
+                raise InvalidValueError(f"the metric {name!r}, which {place} names, is a {evaluation.left_out[name]}")
+            if name not in returned:
+                listed = ", ".join(list(returned)[:_NAMED]) or "none"
+                raise InvalidValueError(
+                    f"the objective returned no metric {name!r}, which {place} names; it has {listed}"
+                )
+            if not math.isfinite(returned[name]):
+                raise InvalidValueError(
+                    f"the metric {name!r}, which {place} names, must be finite, got {returned[name]}"
+                )
         value = returned.pop(self.first)
         named = {name: returned[name] for name, _ in self.needed if name in returned}
         return Evaluation(value, {**named, **returned}, evaluation.left_out)
-
-    @staticmethod
-    def _check(evaluation: Evaluation, returned: dict[str, float], name: str, place: str) -> None:
-        if name in evaluation.left_out:
-            raise InvalidValueError(f"the metric {name!r}, which {place} names, is a {evaluation.left_out[name]}")
-        if name not in returned:
-            listed = ", ".join(list(returned)[:_NAMED]) or "none"
-            raise InvalidValueError(f"the objective returned no metric {name!r}, which {place} names; it has {listed}")
-        if not math.isfinite(returned[name]):
-            raise InvalidValueError(f"the metric {name!r}, which {place} names, must be finite, got {returned[name]}")

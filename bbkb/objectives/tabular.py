@@ -59,14 +59,6 @@ def read_cells(path: Path, needed: Needed = lambda names: names) -> dict[str, Ce
         names, lines, cells = _read_csv(path)
     else:
         raise ObjectiveError(f"a table must end in .csv, .csv.gz or .parquet, got {str(path)!r}")
-    _check_names(path, names)
-    if not lines:
-        raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
-    selected = set(needed(names))
-    return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in selected}
-
-
-def _check_names(path: Path, names: Sequence[str]) -> None:
     for name, count in Counter(names).items():
         if not name:
             remedy = "name it, or remove it (pandas writes its index so: use to_csv(..., index=False))"
@@ -75,6 +67,10 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
             )
         if count > 1:
             raise ObjectiveError(f"{path}: every column must have a different name, got {name!r} {count} times")
+    if not lines:
+        raise ObjectiveError(f"{path}: a table must have at least one row below its header, got none")
+    selected = set(needed(names))
+    return {name: (lines, column) for name, column in zip(names, cells, strict=True) if name in selected}
 
 
 def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
@@ -177,33 +173,29 @@ def encode(columns: Mapping[str, Column]) -> NDArray[np.float64]:
     A column that never varies has no feature. Raises ObjectiveError if a text column has more than
     64 different values, or nothing varies.
     """
-    blocks = [_encode_column(name, column) for name, column in columns.items()]
-    features = np.hstack(blocks) if blocks else np.empty((0, 0))
-    if features.shape[1] == 0:
+    blocks = []
+    for name, column in columns.items():
+        if column.dtype.kind in "if":
+            numbers = column.astype(np.float64)
+            low, high = float(numbers.min()), float(numbers.max())
+            if low != high:
+                # halved, because the values may span the whole range of float64
+                unit = 0.5 if math.isinf(high - low) else 1.0
+                blocks.append(((numbers * unit - low * unit) / (high * unit - low * unit))[:, None])
+            continue
+        levels, index = np.unique(column, return_inverse=True)
+        if len(levels) > _MOST_CHOICES:
+            raise ObjectiveError(
+                f"text column {name!r} must have at most {_MOST_CHOICES} different values, got {len(levels)}; "
+                "remove the column from the table or code it as numbers"
+            )
+        if len(levels) > 1:
+            blocks.append((np.eye(len(levels)) / math.sqrt(2))[index])
+    if not blocks:
         named = ", ".join(list(columns)[:5]) or "none"
         more = f" and {len(columns) - 5} more" * (len(columns) > 5)
         raise ObjectiveError(f"a table must have a feature column that varies, got {named:.200}{more}")
-    return features
-
-
-def _encode_column(name: str, column: Column) -> NDArray[np.float64]:
-    if column.dtype.kind in "if":
-        numbers = column.astype(np.float64)
-        low = float(numbers.min())
-        high = float(numbers.max())
-        if low == high:
-            return np.empty((len(column), 0))
-        # halved, because the values may span the whole range of float64
-        unit = 0.5 if math.isinf(high - low) else 1.0
-        return ((numbers * unit - low * unit) / (high * unit - low * unit))[:, None]
-    levels, index = np.unique(column, return_inverse=True)
-    if len(levels) > _MOST_CHOICES:
-        raise ObjectiveError(
-            f"text column {name!r} must have at most {_MOST_CHOICES} different values, got {len(levels)}; "
-            "remove the column from the table or code it as numbers"
-        )
-    one_hot = np.eye(len(levels)) / math.sqrt(2) if len(levels) > 1 else np.empty((1, 0))
-    return one_hot[index]
+    return np.hstack(blocks)
 
 
 ROW = "row"  # the parameter with the index of an arm's row

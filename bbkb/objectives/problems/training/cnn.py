@@ -180,10 +180,6 @@ class ConvolutionalTraining(TrainsInEpochs):
         """
         hyper = options_of(ConvolutionalParameters, parameters, "the convolutional network")
         require_torch("mnist_cnn")
-        with seed_torch(seed, self.options.threads):
-            return self._train(hyper, report)
-
-    def _train(self, hyper: ConvolutionalParameters, report: Report) -> Evaluation:
         from torch.optim import SGD
 
         rows, validation, test = (tensors(rows) for rows in (self.train, self.validation, self.test))
@@ -192,9 +188,10 @@ class ConvolutionalTraining(TrainsInEpochs):
             network = build_network(hyper, rows[0].shape[-1], classes=int(self.train.labels.max()) + 1)
             return Training(network, SGD(network.parameters(), lr=hyper.learning_rate, momentum=self.options.momentum))
 
-        trained = train(begin, rows, validation, hyper.batch_size, self.options.epochs, report)
-        has_diverged = not math.isfinite(trained.loss)
-        accuracy = math.nan if has_diverged else measure_accuracy(trained.network, test)
+        with seed_torch(seed, self.options.threads):
+            trained = train(begin, rows, validation, hyper.batch_size, self.options.epochs, report)
+            has_diverged = not math.isfinite(trained.loss)
+            accuracy = math.nan if has_diverged else measure_accuracy(trained.network, test)
         metrics = {
             "validation_accuracy": trained.accuracy,
             "training_loss": math.nan if has_diverged else trained.loss,

@@ -120,7 +120,10 @@ class CellTraining(TrainsInEpochs):
 
     def candidates(self) -> Candidates:
         """Return the cells. `cell` identifies them; the other columns are for display."""
-        cells = _draw(cells_of(self.options.vertices, self.options.operations))
+        cells = cells_of(self.options.vertices, self.options.operations)
+        if len(cells) > MOST_CELLS:  # too many for a campaign
+            numbers = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))
+            cells = CellSet(cells.adjacency[numbers], cells.operations[numbers], cells.names)
         features, parameter_of = encode_cells(cells, self.options.encoding)
         columns = {
             CELL: np.array([str(cells.cell(number)) for number in range(len(cells))]),
@@ -143,10 +146,6 @@ class CellTraining(TrainsInEpochs):
         """
         cell = Cell.parse(str(parameters.get(CELL, "")))
         require_torch("nas_cell")
-        with seed_torch(seed, self.options.threads):
-            return self._train(cell, report)
-
-    def _train(self, cell: Cell, report: Report) -> Evaluation:
         from torch.optim import Adam
         from torch.optim.lr_scheduler import CosineAnnealingLR
 
@@ -156,7 +155,6 @@ class CellTraining(TrainsInEpochs):
         batches = -(-len(self.train.labels) // options.batch_size)
         classes = int(self.train.labels.max()) + 1
         rows = tensors(self.train)
-        validation = tensors(self.validation)
 
         def begin() -> Training:
             side = rows[0].shape[-1]
@@ -164,7 +162,8 @@ class CellTraining(TrainsInEpochs):
             optimizer = Adam(network.parameters(), options.learning_rate)
             return Training(network, optimizer, CosineAnnealingLR(optimizer, options.epochs * batches))
 
-        trained = train(begin, rows, validation, options.batch_size, options.epochs, report)
+        with seed_torch(seed, options.threads):
+            trained = train(begin, rows, tensors(self.validation), options.batch_size, options.epochs, report)
         metrics = {
             "accuracy": trained.accuracy,
             "parameters": float(sum(weights.numel() for weights in trained.network.parameters())),
@@ -172,11 +171,3 @@ class CellTraining(TrainsInEpochs):
             "seconds": trained.seconds,
         }
         return Evaluation(trained.accuracy, metrics)
-
-
-def _draw(cells: CellSet) -> CellSet:
-    """Return all cells, or a random subset if there are too many for a campaign."""
-    if len(cells) <= MOST_CELLS:
-        return cells
-    numbers = np.sort(np.random.default_rng(_DRAW_SEED).choice(len(cells), MOST_CELLS, replace=False))
-    return CellSet(cells.adjacency[numbers], cells.operations[numbers], cells.names)

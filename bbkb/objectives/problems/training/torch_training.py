@@ -55,7 +55,9 @@ def train_in_epochs(
 
     The training continues from the newest checkpoint in the trial's folder. Its epoch is reported
     again, because the report may have been lost. If the trial has no folder, no checkpoint is
-    written or read.
+    written or read. If the checkpoint is damaged, the training restarts, with a warning.
+
+    Raises the error of `read` if it is due to memory or the disk.
 
     Args:
         report: the evaluation's `report`, which knows the trial's folder.
@@ -71,7 +73,14 @@ def train_in_epochs(
         # the training runs only in this process; any ranks in its environment belong to the
         # worker's launcher
         trial.is_first = gives_value(report)
-        training = None if trial.checkpoint is None else _restore(trial.checkpoint, read)
+        if trial.checkpoint is not None:
+            try:
+                training = read(trial.checkpoint)
+            except (MemoryError, OSError):  # the checkpoint may be intact, and a restarted training would replace it
+                raise
+            except Exception as error:  # PyTorch and numpy raise many types for a damaged file
+                message = f"the training restarts, because its checkpoint {trial.checkpoint} cannot be read"
+                warnings.warn(f"{message}: {error!r}", stacklevel=2)
     if training is None:
         training = begin()
     else:
@@ -81,23 +90,6 @@ def train_in_epochs(
             trial.save(training.save, training.epoch, suffix)
         report(training.accuracy, step=training.epoch)
     return training
-
-
-def _restore(checkpoint: Path, read: Callable[[Path], State]) -> State | None:
-    """Return the state in a checkpoint. If it is damaged, warn and return None, so that the
-    training restarts.
-
-    Raises the error of `read` if it is due to memory or the disk: the checkpoint may be intact, and
-    a restarted training would replace it.
-    """
-    try:
-        return read(checkpoint)
-    except (MemoryError, OSError):
-        raise
-    except Exception as error:  # PyTorch and numpy raise many types for a damaged file
-        message = f"the training restarts, because its checkpoint {checkpoint} cannot be read"
-        warnings.warn(f"{message}: {error!r}", stacklevel=2)
-        return None
 
 
 SUFFIX = ".pt"  # the suffix of a checkpoint
@@ -214,7 +206,19 @@ def train(
 
     def advance(training: Training) -> bool:
         began = time.process_time()
-        training.loss = _train_epoch(training, rows, batch_size)
+        images, labels = rows
+        training.network.train()
+        total = 0.0
+        for batch in torch.split(torch.randperm(len(labels)), batch_size):
+            training.optimizer.zero_grad()
+            scores = training.network(images[batch])
+            loss = torch.nn.functional.cross_entropy(scores, labels[batch])
+            torch.autograd.backward(loss)
+            training.optimizer.step()
+            if training.schedule is not None:
+                training.schedule.step()  # with every batch
+            total += loss.item() * len(batch)
+        training.loss = total / len(labels)
         if not math.isfinite(training.loss):
             training.accuracy = math.nan
             return False
@@ -227,26 +231,6 @@ def train(
         return begin().load(path)
 
     return train_in_epochs(report, SUFFIX, begin_anew, read, advance, epochs)
-
-
-def _train_epoch(training: Training, rows: tuple["Tensor", "Tensor"], batch_size: int) -> float:
-    """Train for one pass of mini-batches in a shuffled order, and return the mean loss. The learning
-    rate's schedule, if there is one, advances with every batch."""
-    import torch
-
-    images, labels = rows
-    training.network.train()
-    total = 0.0
-    for batch in torch.split(torch.randperm(len(labels)), batch_size):
-        training.optimizer.zero_grad()
-        scores = training.network(images[batch])
-        loss = torch.nn.functional.cross_entropy(scores, labels[batch])
-        torch.autograd.backward(loss)
-        training.optimizer.step()
-        if training.schedule is not None:
-            training.schedule.step()
-        total += loss.item() * len(batch)
-    return total / len(labels)
 
 
 def measure_accuracy(network: "Module", rows: tuple["Tensor", "Tensor"]) -> float:
