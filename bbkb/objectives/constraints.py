@@ -20,9 +20,7 @@ from bbkb.objectives.coding import Codes
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.parameters import (
     Clause,
-    Operand,
     Parameter,
-    Scalar,
     Space,
     conditions,
     names_in,
@@ -56,12 +54,13 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
         for clause in conditions(parameter)
         for keys, rule in _wrong(space, clause)
     ]
-    problems += [
-        Mistake(("space", name, key), rule)
-        for name, parameter in space.items()
-        for key in ("prior", "default")
-        for rule in _wrong_value(parameter, getattr(parameter, key, None))
-    ]
+    for name, parameter in space.items():
+        for key in ("prior", "default"):
+            if (value := getattr(parameter, key, None)) is not None:
+                try:
+                    coding.code_of(parameter, value)
+                except ValueError as error:
+                    problems.append(Mistake(("space", name, key), str(error)))
     for number, clause in enumerate(forbid):
         problems += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
     if problems:
@@ -76,14 +75,6 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
     return problems
 
 
-def _wrong_value(parameter: Parameter, value: Scalar) -> Iterator[str]:
-    if value is not None:
-        try:
-            coding.code_of(parameter, value)
-        except ValueError as error:
-            yield str(error)
-
-
 def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:
     for operand in operands(clause):
         names = [*operand.summed, *([] if operand.other is None else [operand.other])]
@@ -91,28 +82,22 @@ def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]
         if unknown:
             rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
             yield (operand.name,), rule + did_you_mean(unknown[0], space)
-        elif operand.operator == "in":
-            yield from (((operand.name,), rule) for rule in _wrong_values(space[operand.name], operand))
+        elif not isinstance(operand.bound, tuple):
+            for name in names:
+                if not all(
+                    isinstance(level, int | float) and not isinstance(level, bool) for level in space[name].levels
+                ):
+                    yield (operand.name,), f"is compared by {operand.operator}, but {name} has no numeric values"
+        elif coding.is_real(space[operand.name]):
+            rule = "is a range of real numbers, which no value matches; compare it by above, below, at_least or at_most"
+            yield (operand.name,), rule
         else:
-            rule = f"is compared by {operand.operator}, but"
-            texts = [name for name in names if not _is_numeric(space[name])]
-            yield from (((operand.name,), f"{rule} {name} has no numeric values") for name in texts)
-
-
-def _wrong_values(parameter: Parameter, operand: Operand) -> Iterator[str]:
-    if coding.is_real(parameter):
-        yield "is a range of real numbers, which no value matches; compare it by above, below, at_least or at_most"
-        return
-    for value in operand.bound if isinstance(operand.bound, tuple) else ():
-        try:
-            coding.code_of(parameter, value)
-        except ValueError as error:
-            yield f"{error}{did_you_mean(str(value), [str(level) for level in parameter.levels])}"
-
-
-def _is_numeric(parameter: Parameter) -> bool:
-    listed = parameter.levels
-    return all(isinstance(level, int | float) and not isinstance(level, bool) for level in listed)
+            for value in operand.bound:
+                try:
+                    coding.code_of(space[operand.name], value)
+                except ValueError as error:
+                    levels = [str(level) for level in space[operand.name].levels]
+                    yield (operand.name,), f"{error}{did_you_mean(str(value), levels)}"
 
 
 def order_parameters(space: Space) -> list[str]:
@@ -146,21 +131,18 @@ def holds(space: Space, clauses: Sequence[Clause], codes: Codes) -> Mask:
     for clause in clauses:
         every = np.ones(len(codes), dtype=bool)
         for operand in operands(clause):
-            every &= _passes(space, operand, codes, column)
+            if isinstance(operand.bound, tuple):
+                allowed = [coding.code_of(space[operand.name], value) for value in operand.bound]
+                every &= np.isin(codes[:, column[operand.name]], allowed)
+                continue
+            if isinstance(operand.bound, str):
+                bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
+            else:
+                bound = np.full(len(codes), float(operand.bound))
+            terms = [_numbers(space[name], codes[:, column[name]]) for name in operand.summed]
+            every &= _COMPARE[operand.operator](np.sum(terms, axis=0), bound)  # NaN is false
         matching |= every
     return matching
-
-
-def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, int]) -> Mask:
-    if isinstance(operand.bound, tuple):
-        allowed = [coding.code_of(space[operand.name], value) for value in operand.bound]
-        return np.isin(codes[:, column[operand.name]], allowed)
-    if isinstance(operand.bound, str):
-        bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
-    else:
-        bound = np.full(len(codes), float(operand.bound))
-    terms = [_numbers(space[name], codes[:, column[name]]) for name in operand.summed]
-    return _COMPARE[operand.operator](np.sum(terms, axis=0), bound)  # NaN is false
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:

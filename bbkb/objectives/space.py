@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,6 @@ from bbkb.objectives.parameters import (
     Choice,
     Clause,
     Constant,
-    Parameter,
     Range,
     Scalar,
     Space,
@@ -65,7 +63,18 @@ class SearchSpace:
         object.__setattr__(self, "forbid", forbid)
         for mistake in mistakes(self.parameters, forbid):
             raise ObjectiveError(f"{'.'.join(map(str, mistake.keys))} {mistake.rule}")
-        _check_varies(self.parameters)
+        if all(coding.count(parameter) == 1 for parameter in self.parameters.values()):
+            raise ObjectiveError("space must hold a parameter that varies; add a range ({low: …, high: …}) or choices")
+        for name, parameter in self.parameters.items():
+            if not isinstance(parameter, Range):
+                continue
+            if parameter.integer and max(-parameter.low, parameter.high) > LARGEST_INTEGER:
+                raise ObjectiveError(f"space.{name} must stay within ±2^53 for integers, got {parameter}")
+            if parameter.stride is not None and coding.count(parameter) > LARGEST_INTEGER:
+                raise ObjectiveError(
+                    f"space.{name} must have at most 2^53 values, got {parameter.wording}; "
+                    + ("narrow the range or add a step" if parameter.step is None else "raise its step or drop it")
+                )
 
     @cached_property
     def order(self) -> list[str]:
@@ -237,29 +246,20 @@ class SearchSpace:
         codes = np.full((1, len(self.parameters)), np.nan)
         column = {name: index for index, name in enumerate(self.parameters)}
         for name in self.order:
-            code = self._given_code(name, configuration, codes, is_bounded)
-            if code is None:
+            parameter = self.parameters[name]
+            clauses = conditions(parameter)
+            if clauses and not holds(self.parameters, clauses, codes)[0]:
+                if configuration.get(name) is not None:
+                    raise ObjectiveError(
+                        f"{name} must be left out: it exists only when {wording(clauses)}, got {configuration[name]!r}"
+                    )
+            elif name in configuration:
+                codes[0, column[name]] = self._code(name, configuration[name], is_bounded)
+            elif isinstance(parameter, Constant):
+                codes[0, column[name]] = 0.0
+            else:
                 return codes, name
-            codes[0, column[name]] = code
         return codes, None
-
-    def _given_code(
-        self, name: str, configuration: Mapping[Any, object], codes: Codes, is_bounded: bool
-    ) -> float | None:
-        """Return the code of a parameter, None if it is missing; `codes` (1, P) has those of its conditions."""
-        parameter = self.parameters[name]
-        clauses = conditions(parameter)
-        if clauses and not holds(self.parameters, clauses, codes)[0]:
-            if configuration.get(name) is not None:
-                raise ObjectiveError(
-                    f"{name} must be left out: it exists only when {wording(clauses)}, got {configuration[name]!r}"
-                )
-            return math.nan
-        if name in configuration:
-            return self._code(name, configuration[name], is_bounded)
-        if isinstance(parameter, Constant):
-            return 0.0
-        return None
 
     def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
         """Draw the missing parameters of a configuration such that it is allowed.
@@ -332,23 +332,17 @@ def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) 
         if count > _SLACK * most:
             return None  # before the rows are computed
         check_cells(int(count) * rows.shape[1])
-        rows = _expand(space, name, exists, int(number), rows)
+        codes = coding.spread_codes(space.parameters[name], int(number))
+        times = np.where(exists, len(codes), 1)  # each row in which the parameter exists is repeated for all levels
+        rows = np.repeat(rows, times, axis=0)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+        has = np.repeat(exists, times)
+        rows[has, list(space.parameters).index(name)] = codes[within[has]]
         defined.add(name)
         complete = [clause for clause, names in due.items() if names <= defined]
         rows = rows[~holds(space.parameters, [space.forbid[clause] for clause in complete], rows)]
         due = {clause: names for clause, names in due.items() if clause not in complete}
     return rows if len(rows) <= most else None
-
-
-def _expand(space: SearchSpace, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
-    """Repeat each of `rows` (A, P) in which `name` `exists` (A,) for all levels of `name`."""
-    codes = coding.spread_codes(space.parameters[name], number)
-    times = np.where(exists, len(codes), 1)
-    larger = np.repeat(rows, times, axis=0)
-    within = np.arange(len(larger)) - np.repeat(np.cumsum(times) - times, times)
-    has = np.repeat(exists, times)
-    larger[has, list(space.parameters).index(name)] = codes[within[has]]
-    return larger
 
 
 def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -373,21 +367,6 @@ def draw_codes(parameters: Space, positions: Mapping[str, NDArray[np.float64]], 
     return np.stack(columns, axis=1)
 
 
-def _check_varies(space: Space) -> None:
-    if all(coding.count(parameter) == 1 for parameter in space.values()):
-        raise ObjectiveError("space must hold a parameter that varies; add a range ({low: …, high: …}) or choices")
-    for name, parameter in space.items():
-        if not isinstance(parameter, Range):
-            continue
-        if parameter.integer and max(-parameter.low, parameter.high) > LARGEST_INTEGER:
-            raise ObjectiveError(f"space.{name} must stay within ±2^53 for integers, got {parameter}")
-        if parameter.stride is not None and coding.count(parameter) > LARGEST_INTEGER:
-            raise ObjectiveError(
-                f"space.{name} must have at most 2^53 values, got {parameter.wording}; "
-                + ("narrow the range or add a step" if parameter.step is None else "raise its step or drop it")
-            )
-
-
 def check_cells(cells: int) -> None:
     """Raise ObjectiveError if a matrix of features would have more than `LARGEST_CELLS` entries."""
     if cells > LARGEST_CELLS:
@@ -399,25 +378,19 @@ def check_cells(cells: int) -> None:
 
 def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
     """Return a line for each parameter and forbidden clause, and one with the number of arms."""
-    lines = [f"{name}: {parameter_text(parameter)}" for name, parameter in space.parameters.items()]
+    lines = []
+    for name, parameter in space.parameters.items():
+        when = conditions(parameter)
+        lines.append(f"{name}: {parameter.wording}{f'; only when {wording(when)}' if when else ''}")
     lines += [f"forbidden: {wording([clause])}" for clause in space.forbid]
     number = len(space.conditional)
     conditional = f", {number} of them conditional" if number else ""
     noun = "parameter" if len(space.parameters) == 1 else "parameters"
-    return [*lines, f"{len(space.parameters)} {noun}{conditional}; {_arms(space, len(candidates))}"]
-
-
-def parameter_text(parameter: Parameter) -> str:
-    """Return the values of a parameter, and its condition."""
-    when = conditions(parameter)
-    return parameter.wording + (f"; only when {wording(when)}" if when else "")
-
-
-def _arms(space: SearchSpace, count: int) -> str:
-    if not space.is_finite:
-        return f"{count} candidates drawn from infinitely many configurations"
-    total = space.count(max(count, LARGEST_WHOLE_SET))
+    count = len(candidates)
+    total = space.count(max(count, LARGEST_WHOLE_SET)) if space.is_finite else None
     if total == count:
-        return f"all {count} configurations are candidates"
-    total_text = f"more than {max(count, LARGEST_WHOLE_SET)}" if total is None else str(total)
-    return f"{count} candidates drawn from {total_text} configurations"
+        arms = f"all {count} configurations are candidates"
+    else:
+        more = f"more than {max(count, LARGEST_WHOLE_SET)}" if space.is_finite else "infinitely many"
+        arms = f"{count} candidates drawn from {more if total is None else total} configurations"
+    return [*lines, f"{len(space.parameters)} {noun}{conditional}; {arms}"]
