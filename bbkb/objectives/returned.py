@@ -170,6 +170,7 @@ class ReportLines:
             return
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
+            reported, at = float(value), int(step)
             metrics: dict[str, float] = {}
             for text in named:
                 name, _, number = text.rpartition("=")
@@ -185,7 +186,7 @@ class ReportLines:
                     recordable[name] = metric
                 except InvalidValueError as error:
                     self.left_out[f"reported {name}"] = str(error)
-            self._report(float(value), int(step), **recordable)
+            self._report(reported, at, **recordable)
         except ValueError as error:  # from a conversion; the line differs from trial to trial
             self.left_out.setdefault("a report", f"it must be `{_FORM}`: {error}")
         except EvaluationStopped as stopped:
