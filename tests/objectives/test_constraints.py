@@ -16,8 +16,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bbkb.objectives.constraints import mistakes, order_parameters
-from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, clauses_of
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Sampler, clauses_of
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from tests.examples import examples
@@ -87,25 +87,28 @@ def test_configuration_is_accepted_exactly_if_configspace_accepts_it(configurati
     assert is_valid(SearchSpace(TREE, FORBID), configuration) == accepted
 
 
-def draw_candidates(space: SearchSpace, seed: int) -> Candidates | None:
-    """Return candidates; None if nearly everything is forbidden, or one value is left."""
+@settings(max_examples=examples(100), deadline=None)
+@given(spaces(), st.sampled_from(["sobol", "random", "grid"]), st.integers(0, 1000))
+def test_candidates_are_valid_distinct_and_determined_by_the_seed(
+    space: SearchSpace, sampler: Sampler, seed: int
+) -> None:
     try:
-        return make_candidates(space, 64, "random", seed)
-    except ObjectiveError:
-        return None
-
-
-@settings(max_examples=examples(60), deadline=None)
-@given(spaces(), st.integers(0, 1000))
-def test_candidates_satisfy_conditions_and_forbidden_clauses(space: SearchSpace, seed: int) -> None:
-    candidates = draw_candidates(space, seed)
-    assume(candidates is not None)
-    assert candidates is not None
-    assert len(np.unique(candidates.features, axis=0)) == len(candidates)
+        candidates, again = (make_candidates(space, 64, sampler, seed) for _ in range(2))
+    except ObjectiveError:  # nearly everything is forbidden, or the smallest grid is larger
+        assume(False)
+    assert 1 <= len(np.unique(candidates.features, axis=0)) == len(candidates) <= 64
     assert candidates.features.min() >= 0
     assert candidates.features.max() <= 1
+    np.testing.assert_array_equal(candidates.features, again.features)
     for arm in range(len(candidates)):
-        assert is_valid(space, candidates.parameters(arm)), candidates.parameters(arm)
+        parameters = candidates.parameters(arm)
+        assert is_valid(space, parameters), parameters
+        for name, value in parameters.items():
+            parameter = space.parameters[name]
+            if isinstance(parameter, Range):
+                assert type(value) is (int if parameter.integer else float)
+            else:
+                assert repr(value) in map(repr, parameter.levels)
 
 
 def test_configurations_of_a_finite_conditional_space_are_enumerated_once() -> None:

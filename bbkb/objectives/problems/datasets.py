@@ -95,22 +95,14 @@ def load_cadata(source: DataSource) -> Regression:
         names, table = _read(path, _read_table)
         return Regression(names, table[:, :8], table[:, 8], f"California housing from {path}")
     bunch = _download(source, "California housing", name, _fetch_housing)
-    return raw_housing(np.asarray(bunch.data), np.asarray(bunch.target))
-
-
-def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Regression:
-    """Return the published counts, computed from scikit-learn's version, which divides three of
-    them by the households.
-
-    `ratios` (n, 8) are MedInc, HouseAge, AveRooms, AveBedrms, Population, AveOccup, Latitude,
-    Longitude; `target` (n,) is in 100 000 dollars.
-    """
-    income, age, rooms, bedrooms, population, occupation, latitude, longitude = ratios.T
+    # scikit-learn's version divides three of the counts by the households, and the target by 100 000
+    income, age, rooms, bedrooms, population, occupation, latitude, longitude = np.asarray(bunch.data).T
     households = np.rint(population / occupation)
     counts = [np.rint(rooms * households), np.rint(bedrooms * households), population, households]
-    names = "longitude latitude housing_median_age total_rooms total_bedrooms population households median_income"
+    columns = "longitude latitude housing_median_age total_rooms total_bedrooms population households median_income"
     features = np.column_stack([longitude, latitude, age, *counts, income])
-    return Regression(tuple(names.split()), features, np.rint(target * 1e5), "California housing from scikit-learn")
+    target = np.rint(np.asarray(bunch.target) * 1e5)
+    return Regression(tuple(columns.split()), features, target, "California housing from scikit-learn")
 
 
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
