@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
 from tests.present import of_type
 from tests.waiting import drain, wait_until
+from tests.workers.conftest import Start
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -161,26 +162,15 @@ class Hostile:
         return Evaluation(RETURNED[action] if action in RETURNED else ACTIONS[action](parameters))
 
 
-@pytest.fixture(params=["task", "actor"])
-def kind(request: pytest.FixtureRequest) -> Kind:
-    kind: Kind = request.param
-    return kind
-
-
 Make = Callable[..., RayExecutor]
 
 
 @pytest.fixture
-def make(kind: Kind) -> Iterator[Make]:
-    executors: list[RayExecutor] = []
+def make(start: Start, kind: Kind) -> Make:
+    def make_one(slots: int, limits: Limits = PATIENT) -> RayExecutor:
+        return start(Hostile(), slots, Placement("hostile", "t", kind, limits=limits))
 
-    def build(slots: int, limits: Limits = PATIENT) -> RayExecutor:
-        executors.append(RayExecutor(Hostile(), slots, Placement("hostile", "t", kind, limits=limits)))
-        return executors[-1]
-
-    yield build
-    for executor in executors:
-        executor.close()
+    return make_one
 
 
 def attempt(number: int, action: str, **parameters: Any) -> Attempt:

@@ -170,23 +170,18 @@ def test_output_errors_and_log_lines_are_saved_and_reach_the_terminal(
         assert word in shown.out + shown.err
 
 
-def test_output_of_another_thread_is_not_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with copied(tmp_path, 0):
-        print("mine")
-        other = threading.Thread(target=print, args=("progress",))
-        other.start()
-        other.join()
-    assert kept(tmp_path, 0) == "mine\n"
-    assert "progress" in capsys.readouterr().out
-
-
-def test_evaluating_thread_has_its_own_file(tmp_path: Path) -> None:
+def test_evaluating_thread_has_its_own_file_and_another_thread_has_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     both_run = threading.Barrier(2)
 
     def evaluate(trial: int) -> None:
         with copied(tmp_path, trial):
             both_run.wait()
             print("of", trial)
+            other = threading.Thread(target=print, args=("progress",))
+            other.start()
+            other.join()
             both_run.wait()
 
     threads = [threading.Thread(target=evaluate, args=(trial,)) for trial in (0, 1)]
@@ -195,6 +190,7 @@ def test_evaluating_thread_has_its_own_file(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert [kept(tmp_path, trial) for trial in (0, 1)] == ["of 0\n", "of 1\n"]
+    assert capsys.readouterr().out.count("progress") == 2
 
 
 def test_evaluation_inside_an_evaluation_has_its_own_file(tmp_path: Path) -> None:
@@ -246,14 +242,11 @@ def test_output_of_an_attempt_that_prints_nothing_leaves_no_file(tmp_path: Path)
 
 
 def test_output_file_is_named_by_trial_and_attempt_and_is_private(tmp_path: Path) -> None:
-    path = written(tmp_path, b"one\n", attempt=2)
+    path = written(tmp_path, b"one\ntw", b"o", attempt=2)
     assert path == tmp_path / "000026" / "output-2.txt"
     assert path.stat().st_mode & 0o777 == 0o600
     assert written_attempts(tmp_path, 26) == [2]
-
-
-def test_read_end_returns_the_output_without_a_last_newline(tmp_path: Path) -> None:
-    assert read_end(written(tmp_path, b"one\ntw", b"o"), 1000) == b"one\ntwo"
+    assert read_end(path, 1000) == b"one\ntwo"
 
 
 def test_output_is_found_while_the_attempt_runs(tmp_path: Path) -> None:

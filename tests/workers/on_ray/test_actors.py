@@ -1,8 +1,8 @@
 """Worker actors: their outcomes survive the executor, and all of their traces are removed after
 use."""
 
+import contextlib
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -17,16 +17,18 @@ from ray import cloudpickle
 from ray.exceptions import ActorUnavailableError
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import actors as ray_actors
 from bbkb.workers.on_ray import executor as ray_executor
 from bbkb.workers.on_ray import in_flight, internals
+from bbkb.workers.on_ray.actors import Allocation, FirstWorkers, start_workers
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.in_flight import fetch
 from bbkb.workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from bbkb.workers.on_ray.places import Kind, Placement
 from tests.present import of_type
 from tests.waiting import drain, wait_until
+from tests.workers.conftest import Start
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -45,28 +47,25 @@ class Counted:
         time.sleep(parameters.get("sleep", 0.0))
         while "until" in parameters and not Path(parameters["until"]).exists():
             time.sleep(0.02)
-        return Evaluation(float(os.getpid()), {"bound": float(resource.getrlimit(resource.RLIMIT_DATA)[0])})
+        return Evaluation(float(os.getpid()))
 
 
 Make = Callable[..., RayExecutor]
 
 
-@pytest.fixture
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    executors: list[RayExecutor] = []
-
-    def build(
-        kind: Kind = "actor", slots: int = 2, limits: Limits | None = None, keep_seconds: float = 600.0
-    ) -> RayExecutor:
-        placement = Placement(request.node.name, "t", kind, keep_seconds=keep_seconds, limits=limits or Limits())
-        executors.append(RayExecutor(Counted(), slots, placement))
-        return executors[-1]
-
-    yield build
-    for executor in executors:
-        executor.close()
+@pytest.fixture(autouse=True)
+def nothing_is_left(ray_cluster: str, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
     assert wait_until(lambda: not workers()), "worker actors are left"
     assert internals.keys(f"{request.node.name}\n", namespace=NAMESPACE) == []
+
+
+@pytest.fixture
+def make(start: Start, nothing_is_left: None, request: pytest.FixtureRequest) -> Make:
+    def make_one(kind: Kind = "actor", slots: int = 2, keep_seconds: float = 600.0) -> RayExecutor:
+        return start(Counted(), slots, Placement(request.node.name, "t", kind, keep_seconds=keep_seconds))
+
+    return make_one
 
 
 def attempt(number: int, attempt: int = 1, **parameters: Any) -> Attempt:
@@ -83,8 +82,7 @@ def lines(file: Path) -> list[str]:
 
 
 def value_of(outcome: Outcome) -> float:
-    assert isinstance(outcome, TrialSucceeded), outcome
-    return outcome.value
+    return of_type(TrialSucceeded, outcome).value
 
 
 def test_running_evaluations_are_adopted_and_not_repeated(make: Make, tmp_path: Path) -> None:
@@ -211,9 +209,7 @@ def test_loss_names_the_process_that_ended_earlier_attempts(make: Make, tmp_path
     (before,) = executor.next_outcomes(200)
     assert wait_until(lambda: bool(lines(note)))
     os.kill(int(lines(note)[0]), signal.SIGKILL)
-    lost = drain(executor)[1]
-    assert isinstance(lost, TrialFailed)
-    assert lost.worker == before.worker
+    assert of_type(TrialFailed, drain(executor)[1]).worker == before.worker
 
 
 def test_connection_that_broke_does_not_cost_the_evaluation(
@@ -283,11 +279,8 @@ def test_workers_with_a_renewed_lease_do_not_exit(make: Make, tmp_path: Path, mo
     monkeypatch.setattr(ray_actors, "_TOUCH_SECONDS", 0.1)
     executor = make(keep_seconds=1.5)
     executor.submit([attempt(0, sleep=5.0)])
-    give_up = time.monotonic() + 200
-    outcomes: list[Outcome] = []
-    while not outcomes and time.monotonic() < give_up:
-        outcomes = executor.next_outcomes(0.1)
-    value_of(outcomes[0])
+    (outcome,) = wait_until(lambda: executor.next_outcomes(0.1))
+    value_of(outcome)
 
 
 def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
@@ -318,9 +311,53 @@ def test_idle_worker_makes_room_for_an_attempt_that_waits_for_resources(
     executor = make(slots=6)  # on a cluster of four slots
     executor.submit([attempt(number) for number in range(6)])
     outcomes: list[Outcome] = []
+    while len(outcomes) < 6:
+        outcomes += wait_until(lambda: executor.next_outcomes(0.1))
 
-    def are_all_over() -> bool:
-        outcomes.extend(executor.next_outcomes(0.1))
-        return len(outcomes) == 6
 
-    assert wait_until(are_all_over)
+class Prepared:
+    """Writes the id of the process that prepares it into the folder `notes`; the value is the
+    process id."""
+
+    def __init__(self, notes: Path) -> None:
+        self.notes = notes
+
+    def prepare(self) -> None:
+        (self.notes / str(os.getpid())).touch()
+        raise SystemExit("an evaluation would raise it again")
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(float(os.getpid()))
+
+
+PLACEMENT = Placement("allocation", "t", "actor")
+
+
+def started(notes: Path, count: int) -> Allocation:
+    objective = Prepared(notes)
+    return start_workers(FirstWorkers(count=count, slots=2, placement=PLACEMENT, objective=objective))
+
+
+@pytest.mark.usefixtures("without_killed_campaigns")
+def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate_it(tmp_path: Path) -> None:
+    allocation = started(tmp_path, count=2)
+    with contextlib.closing(RayExecutor(Prepared(tmp_path), 2, PLACEMENT, allocation)) as executor:
+        assert executor.adopt({}) == frozenset()
+        before = sorted(workers())
+        executor.submit([attempt(0), attempt(1)])
+        outcomes = drain(executor).values()
+        assert sorted(workers()) == before == ["bbkb allocation worker 1", "bbkb allocation worker 2"]
+    evaluated = {str(int(value_of(outcome))) for outcome in outcomes}
+    assert evaluated == {note.name for note in tmp_path.iterdir()}
+    assert len(evaluated) == 2
+
+
+@pytest.mark.usefixtures("without_killed_campaigns")
+def test_start_workers_starts_one_for_each_slot_and_none_beside_another_session(tmp_path: Path) -> None:
+    allocation = started(tmp_path, count=50)
+    assert len(workers()) == allocation.capacity.slots == 2
+    second = started(tmp_path, count=2)
+    assert len(workers()) == 2
+    second.release()
+    assert len(workers()) == 2
+    allocation.release()

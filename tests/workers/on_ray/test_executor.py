@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,13 @@ from ray import cloudpickle
 from bbkb.objectives.objective import Evaluation, Objective, Parameters, Report
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.limits import grace_seconds
-from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
+from bbkb.workers.messages import Attempt, FailureKind, Limits, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import in_flight
-from bbkb.workers.on_ray.executor import RayExecutor
-from bbkb.workers.on_ray.places import Placement
+from bbkb.workers.on_ray.executor import MANY, MEASURED, Durations, RayExecutor
+from bbkb.workers.on_ray.places import Kind, Placement
+from tests.present import of_type
 from tests.waiting import drain, wait_until
+from tests.workers.conftest import Start
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -52,28 +54,18 @@ class Misbehaving:
         return Evaluation(1.0)
 
 
-@pytest.fixture(params=["task", "actor"])
-def kind(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 Make = Callable[..., RayExecutor]
 
 
 @pytest.fixture
-def make(kind: str) -> Iterator[Make]:
-    executors: list[RayExecutor] = []
-
-    def build(
+def make(start: Start, kind: Kind) -> Make:
+    def make_one(
         objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placement: Any
     ) -> RayExecutor:
         asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, "limits": limits or Limits(), **placement}
-        executors.append(RayExecutor(objective or Misbehaving(), slots, Placement(**asked)))
-        return executors[-1]
+        return start(objective or Misbehaving(), slots, Placement(**asked))
 
-    yield build
-    for executor in executors:
-        executor.close()
+    return make_one
 
 
 def attempt(number: int, **parameters: Any) -> Attempt:
@@ -115,11 +107,6 @@ def occupy(announcement: str, release: str) -> None:
         time.sleep(0.02)
 
 
-def failure_of(outcome: Outcome) -> TrialFailed:
-    assert isinstance(outcome, TrialFailed), outcome
-    return outcome
-
-
 @pytest.mark.parametrize("kind", ["task"], indirect=True)
 def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(make: Make, tmp_path: Path) -> None:
     limit = 1.0
@@ -129,7 +116,7 @@ def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(make
     executor.submit([attempt(0, action="die")])
     time.sleep(limit + grace_seconds(limit) + 0.5)  # at this age a task that had started would have been ended
     (tmp_path / "release").touch()
-    assert failure_of(drain(executor)[0]).failure is FailureKind.WORKER_LOST
+    assert of_type(TrialFailed, drain(executor)[0]).failure is FailureKind.WORKER_LOST
     ray.get(occupant)
 
 
@@ -138,7 +125,7 @@ def test_worker_killed_during_an_evaluation_is_lost_without_blame_on_the_evaluat
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
     (outcome,) = executor.next_outcomes(200)
-    assert failure_of(outcome).failure is FailureKind.WORKER_LOST
+    assert of_type(TrialFailed, outcome).failure is FailureKind.WORKER_LOST
 
 
 def test_silent_attempt_is_given_up_when_its_lease_expires(
@@ -151,7 +138,7 @@ def test_silent_attempt_is_given_up_when_its_lease_expires(
     pid = pid_in(tmp_path / "pid")
     os.kill(pid, signal.SIGSTOP)  # no response, as from a disconnected node
     try:
-        outcome = failure_of(executor.next_outcomes(200)[0])
+        outcome = of_type(TrialFailed, executor.next_outcomes(200)[0])
         is_task = "task" in request.node.name  # the start of an evaluation in an actor is known
         kind = FailureKind.NODE_LOST if is_task else FailureKind.TIMEOUT
         assert (outcome.trial, outcome.failure) == (0, kind)
@@ -174,8 +161,7 @@ class HoldsArray:
 def test_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Make) -> None:
     executor = make(HoldsArray())
     executor.submit([Attempt(0, 0, {}, seed=12345)])
-    outcome = drain(executor)[0]
-    assert isinstance(outcome, TrialSucceeded)
+    outcome = of_type(TrialSucceeded, drain(executor)[0])
     assert outcome.value == 12345.0
     assert outcome.metrics == {"is_own_copy": 0.0}
 
@@ -196,9 +182,7 @@ class CountsItsUnpicklings:
 def test_worker_unpickles_the_objective_once(make: Make) -> None:
     executor = make(CountsItsUnpicklings(), slots=1)
     executor.submit([attempt(i) for i in range(4)])
-    outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, TrialSucceeded)]
-    assert len(outcomes) == 4
-    assert {outcome.value for outcome in outcomes} == {1.0}
+    assert [of_type(TrialSucceeded, outcome).value for outcome in drain(executor).values()] == [1.0] * 4
 
 
 class CountsArguments:
@@ -209,9 +193,7 @@ class CountsArguments:
 def test_objective_sees_the_name_of_its_program_and_none_of_rays_arguments(make: Make) -> None:
     executor = make(CountsArguments(), slots=1)
     executor.submit([attempt(0)])
-    outcome = drain(executor)[0]
-    assert isinstance(outcome, TrialSucceeded)
-    assert outcome.value == 1.0
+    assert of_type(TrialSucceeded, drain(executor)[0]).value == 1.0
 
 
 class UnpicklesNowhere:
@@ -225,7 +207,7 @@ class UnpicklesNowhere:
 def test_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Make) -> None:
     executor = make(UnpicklesNowhere())
     executor.submit([attempt(0)])
-    failure = failure_of(drain(executor)[0])
+    failure = of_type(TrialFailed, drain(executor)[0])
     assert failure.failure is FailureKind.ERROR
     assert "not here" in failure.message
     assert "\x1b" not in failure.message
@@ -247,6 +229,7 @@ def test_objective_that_cannot_be_pickled_is_rejected(make: Make) -> None:
         ({"cpus": 1000.0}, r"CPU 1000; the nodes have [\d.]+: CPU 4"),
         ({"gpus": 3.0}, "GPU 3"),
         ({"limits": Limits(memory_bytes=2**60)}, "memory 1.07e\\+09 GiB"),
+        ({"slots": 0}, r"workers.count must be >= 1, got 0"),
     ],
 )
 def test_executor_rejects_resources_that_no_node_has(make: Make, request_: dict[str, Any], text: str) -> None:
@@ -254,6 +237,26 @@ def test_executor_rejects_resources_that_no_node_has(make: Make, request_: dict[
         make(**request_)
 
 
-def test_fewer_than_one_slot_is_rejected(make: Make) -> None:
-    with pytest.raises(ExecutorError, match=r"workers.count must be >= 1, got 0"):
-        make(slots=0)
+def success(seconds: float) -> TrialSucceeded:
+    return TrialSucceeded(trial=0, attempt=0, started=0.0, finished=seconds, worker="w", value=1.0)
+
+
+@pytest.mark.parametrize(
+    ("evaluations", "seconds", "expected"),
+    [
+        pytest.param(MEASURED + MANY, 0.001, MEASURED, id="many-are-left"),
+        pytest.param(MEASURED + MANY - 1, 0.001, MANY, id="too-few-are-left"),
+        pytest.param(0, 0.001, MANY, id="unknown-number"),
+        pytest.param(10 * MANY, 0.15, None, id="long-evaluations"),
+    ],
+)
+def test_attempts_become_tasks_if_many_short_ones_follow(
+    evaluations: int, seconds: float, expected: int | None
+) -> None:
+    durations = Durations("auto", evaluations)
+    became_tasks = None
+    for count in range(1, MANY + 1):
+        durations.learn(success(seconds), 1.0)
+        if durations.is_short and became_tasks is None:
+            became_tasks = count
+    assert became_tasks == expected

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,6 +24,7 @@ from bbkb.workers.on_ray.internals import node_and_pid
 from bbkb.workers.on_ray.places import Placement
 from tests.present import of_type
 from tests.waiting import drain, is_alive, wait_until
+from tests.workers.conftest import Start
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -63,19 +64,14 @@ Make = Callable[..., RayExecutor]
 
 
 @pytest.fixture
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    executors: list[RayExecutor] = []
-
-    def build(objective: StopsItself | None = None, slots: int = 1, timeout: float | None = 1.0) -> RayExecutor:
+def make(start: Start, request: pytest.FixtureRequest) -> Make:
+    def make_one(objective: StopsItself | None = None, slots: int = 1, timeout: float | None = 1.0) -> RayExecutor:
         cpus = ray.cluster_resources()["CPU"] / slots  # so that a process that is left would block the next attempt
         limits = Limits(timeout_seconds=timeout)
         placement = Placement(request.node.name, "t", "actor", cpus=cpus, keep_seconds=600.0, limits=limits)
-        executors.append(RayExecutor(objective or StopsItself(), slots, placement))
-        return executors[-1]
+        return start(objective or StopsItself(), slots, placement)
 
-    yield build
-    for executor in executors:
-        executor.close()
+    return make_one
 
 
 def attempt(trial: int, note: Path, **parameters: Any) -> Attempt:
@@ -107,8 +103,7 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
     executor.next_outcomes(0.0)
     wait_until(note.exists)
     monkeypatch.setattr(in_flight, "BEGIN_SECONDS", 1.0)
-    (failure,) = executor.next_outcomes(SECONDS)
-    assert isinstance(failure, TrialFailed)
+    failure = of_type(TrialFailed, executor.next_outcomes(SECONDS)[0])
     assert failure.failure is FailureKind.WORKER_LOST
     assert "not begun" in failure.message
     monkeypatch.undo()
