@@ -162,8 +162,3 @@ def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
         if clauses:
             pruned[~holds(space, clauses, pruned), column[name]] = np.nan
     return pruned
-
-
-def is_conditional(parameter: Parameter) -> bool:
-    """Return whether a parameter may not exist."""
-    return parameter.when is not None

@@ -207,7 +207,7 @@ def call_with(
     it does not return a number.
     """
     supplied = {"seed": seed, "report": report, "folder": folder_of(report)}
-    named = _named_arguments(function)
+    named, _ = _arguments_of(function)
     arguments = {name: value for name, value in supplied.items() if name in named}
     if "machine" in named:
         arguments["machine"] = machine_of(report) or single_machine()
@@ -243,7 +243,7 @@ def takes_argument(objective: object, name: str, is_required: bool = False) -> b
     """
     if not isinstance(objective, HasFunction):
         return False
-    argument = _named_arguments(objective.function()).get(name)
+    argument = _arguments_of(objective.function())[0].get(name)
     return argument is not None and not (is_required and argument.default is not argument.empty)
 
 
@@ -265,7 +265,7 @@ def check_signature(
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         remedy = "return the value, and give intermediate values to report(value, step)"
         raise ObjectiveError(f"{origin} must return its value, it has a yield; {remedy}")
-    named = _named_arguments(function)
+    named, accepts_any = _arguments_of(function)
     required = set(parameters)
     if _takes_config(named, required):
         for name in sorted(required):
@@ -276,7 +276,6 @@ def check_signature(
                 )
         required = {CONFIG}
         conditional = ()
-    accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in _signature(function))
     for name in sorted(required - named.keys()):
         if not accepts_any:
             raise ObjectiveError(
@@ -293,14 +292,15 @@ def check_signature(
             raise ObjectiveError(f"{origin} needs {name!r}; add it to the space or give it a default{similar}")
 
 
-def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the signature of `function`, or `**anything` if a C function does not provide it."""
+def _arguments_of(function: Callable[..., object]) -> tuple[dict[str, inspect.Parameter], bool]:
+    """Return the arguments that a call can name, and whether it may also name any other one.
+
+    A C function without a signature accepts any.
+    """
     try:
-        return list(inspect.signature(function).parameters.values())
+        arguments = inspect.signature(function).parameters.values()
     except (ValueError, TypeError):
-        return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
-
-
-def _named_arguments(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
+        return {}, True
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {argument.name: argument for argument in _signature(function) if argument.kind in named}
+    accepts_any = any(argument.kind is argument.VAR_KEYWORD for argument in arguments)
+    return {argument.name: argument for argument in arguments if argument.kind in named}, accepts_any

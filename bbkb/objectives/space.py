@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bbkb.objectives import coding, priors
 from bbkb.objectives.coding import Codes
-from bbkb.objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
+from bbkb.objectives.constraints import Mask, holds, mistakes, order_parameters, without_inactive
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import (
     Choice,
@@ -94,7 +94,7 @@ class SearchSpace:
     @property
     def conditional(self) -> frozenset[str]:
         """The parameters that do not exist in every configuration."""
-        return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
+        return frozenset(name for name, parameter in self.parameters.items() if parameter.when is not None)
 
     def is_allowed(self, codes: Codes) -> Mask:
         """Return a mask (A,) of the configurations `codes` (A, P) that no clause forbids."""

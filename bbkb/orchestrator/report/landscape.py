@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bbkb.objectives.coding import draw
 from bbkb.objectives.coding import values as values_of
-from bbkb.objectives.constraints import is_conditional, order_parameters, without_inactive
+from bbkb.objectives.constraints import order_parameters, without_inactive
 from bbkb.objectives.parameters import Choice, Constant, Parameter, Range, Space
 from bbkb.orchestrator.bandit.arms import Arms, Layout
 from bbkb.orchestrator.bandit.model.fitting import FIRST_FIT
@@ -382,7 +382,7 @@ def _drawn_positions(space: Space, dimensions: Sequence[Dimension], shares: Floa
     """Return the positions (n, p) at `shares` (n, p), in [0, 1), of the parameters' axes, where a
     parameter exists only if its condition holds."""
     drawn = {dimension.name: column for dimension, column in zip(dimensions, shares.T, strict=True)}
-    if not any(map(is_conditional, space.values())):
+    if all(parameter.when is None for parameter in space.values()):
         return np.column_stack([dimension.at(drawn[dimension.name]) for dimension in dimensions])
     zeros = np.zeros(len(shares))  # for parameters that do not vary
     codes = [draw(space[name], drawn.get(name, zeros)) for name in space]

@@ -405,15 +405,10 @@ class Watch:
                 if now - attempt.alive > BEGIN_SECONDS:
                     message = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s: it was killed"
                     late.append(Loss(reference, FailureKind.WORKER_LOST, message))
-        self._report_waiting(attempt for attempt in in_flight.values() if not attempt.is_task)
-        after = time.monotonic()
-        pause = max(_DEADLINE_CHECK_SECONDS, (after - now) / _CHECK_SHARE)
-        self._next_deadline_check = after + pause
-        return late
-
-    def _report_waiting(self, on_actors: Iterable[RunningAttempt]) -> None:
         waiting = sorted(
-            attempt.trial for attempt in on_actors if attempt.begun is None and attempt.age_seconds() > WAITING_SECONDS
+            attempt.trial
+            for attempt in in_flight.values()
+            if not attempt.is_task and attempt.begun is None and attempt.age_seconds() > WAITING_SECONDS
         )
         if waiting and not self._is_waiting:
             _LOGGER.warning(
@@ -425,6 +420,10 @@ class Watch:
                 waiting[0],
             )
         self._is_waiting = bool(waiting)
+        after = time.monotonic()
+        pause = max(_DEADLINE_CHECK_SECONDS, (after - now) / _CHECK_SHARE)
+        self._next_deadline_check = after + pause
+        return late
 
 
 def _dead_nodes() -> frozenset[str]:
