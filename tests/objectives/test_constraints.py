@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.constraints import mistakes, order_parameters
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Sampler, clauses_of
+from bbkb.objectives.parameters import Choice, Clause, Constant, Parameter, Range, Sampler, clauses_of
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from tests.examples import examples
@@ -209,11 +209,6 @@ def test_mistake_between_parameters_has_a_position(
     assert rule in problems[0].rule
     with pytest.raises(ObjectiveError, match=r"when|forbid"):
         SearchSpace(space, forbid)
-
-
-def test_parents_precede_their_children_in_an_otherwise_unchanged_order() -> None:
-    space: dict[str, Parameter] = {"b": Range(0, 1, when={"c": 1}), "a": Range(0, 1), "c": Ordered((1, 2))}
-    assert order_parameters(space) == ["a", "c", "b"]
 
 
 @given(

@@ -27,30 +27,16 @@ class InterruptedOnce:
         return Evaluation(float(self.calls))
 
 
-def test_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
-    executor = InlineExecutor(InterruptedOnce(), Limits())
-    executor.submit([Attempt(0, 0, {}, seed=0)])
+def test_inline_executor_evaluates_one_attempt_on_request_and_again_after_an_interrupt() -> None:
+    objective = InterruptedOnce()
+    executor = InlineExecutor(objective, Limits())
+    executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 0, {}, seed=0)])
+    assert objective.calls == 0
     with pytest.raises(KeyboardInterrupt):
         executor.next_outcomes(None)
     (outcome,) = executor.next_outcomes(None)
     assert isinstance(outcome, TrialSucceeded)
-    assert outcome.value == 2.0
-
-
-def test_inline_executor_evaluates_one_attempt_at_a_time_on_request() -> None:
-    class Counting:
-        calls = 0
-
-        def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-            self.calls += 1
-            return Evaluation(0.0)
-
-    objective = Counting()
-    executor = InlineExecutor(objective, Limits())
-    executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 0, {}, seed=0)])
-    assert objective.calls == 0
-    executor.next_outcomes(0)
-    assert objective.calls == 1
+    assert (outcome.trial, outcome.value) == (0, 2.0)
 
 
 def test_surroundings_are_restored_after_each_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,19 +36,11 @@ def test_configuration_has_its_own_row(name: str, folder: Path, silent: Report) 
     assert table.optimum(maximize=False) == 0
 
 
-def test_seed_draws_the_repeat(folder: Path, silent: Report) -> None:
+def test_seed_draws_the_repeat_and_the_data_set_is_a_column(folder: Path, silent: Report) -> None:
     table = NasBench201().load(DataSource(folder))
     cell = configurations(NasBench201().default_space())[9]
     assert {table.evaluate(cell, seed, silent).value for seed in range(20)} == {8.5, 9.5}
-
-
-def test_data_set_is_a_column_of_the_table(folder: Path, silent: Report) -> None:
-    table = NasBench201(dataset="cifar100").load(DataSource(folder))
-    assert table.optimum(maximize=False) == 1000
-
-
-def test_value_that_was_not_recorded_is_rejected(folder: Path, silent: Report) -> None:
-    table = NasBench201().load(DataSource(folder))
+    assert NasBench201(dataset="cifar100").load(DataSource(folder)).optimum(maximize=False) == 1000
     with pytest.raises(ValueError, match=r"op0 must be one of none, skip_connect.*got 'conv'"):
         table.evaluate({"op0": "conv"}, 0, silent)
 
@@ -83,15 +75,12 @@ def test_missing_file_is_named_with_the_remedy(options: Any, tmp_path: Path) -> 
         options.load(DataSource(tmp_path))
 
 
-def test_damaged_file_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "fcnet").mkdir()
-    (tmp_path / "fcnet" / "fcnet.npz").write_bytes(b"PK nothing")
+def test_damaged_table_and_table_with_holes_are_rejected(tmp_path: Path) -> None:
+    file = tmp_path / "fcnet" / "fcnet.npz"
+    file.parent.mkdir()
+    file.write_bytes(b"PK nothing")
     with pytest.raises(ObjectiveError, match=r"fcnet\.npz is not a readable table of this benchmark.*replace it"):
         FcNet().load(DataSource(tmp_path))
-
-
-def test_table_with_holes_is_rejected(tmp_path: Path) -> None:
-    (tmp_path / "fcnet").mkdir()
-    np.savez(tmp_path / "fcnet" / "fcnet.npz", index=np.zeros((1, 9), np.uint8), protein_structure=np.ones((1, 4)))
+    np.savez(file, index=np.zeros((1, 9), np.uint8), protein_structure=np.ones((1, 4)))
     with pytest.raises(ObjectiveError, match="62208 different configurations"):
         FcNet().load(DataSource(tmp_path))

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.objective import Report
 from bbkb.objectives.problems.datasets import Regression
 from bbkb.objectives.problems.synthetic import Abalone, Branin, Cadata, Sine, branin, sine
 from bbkb.objectives.reference import DataSource
@@ -85,9 +85,3 @@ def test_data_set_is_standardized_and_its_target_scaled_to_the_unit_interval(
         evaluation = table.evaluate(table.candidates().parameters(best), 0, silent)
         assert 0 < abs(evaluation.value - 1) < 0.1
         assert table.description
-
-
-@pytest.mark.parametrize("options", [Abalone, Cadata])
-def test_missing_data_are_reported_with_the_environment_variable(options: type[Abalone | Cadata]) -> None:
-    with pytest.raises(ObjectiveError, match="BBKB_DATA"):
-        options().load(DataSource())

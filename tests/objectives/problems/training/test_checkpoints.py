@@ -133,17 +133,6 @@ def test_training_without_a_folder_saves_nothing_and_gives_the_same_value(
     assert [(reported.step, reported.values["value"]) for reported in kept.points()] == plain
 
 
-def test_seed_changes_the_training_and_a_copy_on_a_worker_gives_the_same_value(
-    case: Case, objective: Objective
-) -> None:
-    there = pickle.loads(pickle.dumps(objective))
-    one, same, other = (
-        timeless(trained.evaluate(case.parameters, seed, Reports()))
-        for trained, seed in ((objective, 1), (there, 1), (objective, 2))
-    )
-    assert one == same != other
-
-
 @pytest.mark.parametrize("variable", RANK_VARIABLES)
 def test_rank_inherited_by_the_worker_does_not_disable_checkpoints(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str

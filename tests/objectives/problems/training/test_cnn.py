@@ -140,21 +140,16 @@ def test_train_size_that_leaves_no_test_rows_is_rejected() -> None:
 
 
 @with_torch
-def test_cnn_learns_digits(digits: ConvolutionalTraining, silent: Report) -> None:
-    evaluation = digits.evaluate(GOOD, 0, silent)
-    assert evaluation.value > 0.93
-    assert evaluation.metrics["validation_accuracy"] > 0.9
-    assert evaluation.metrics["training_loss"] < np.log(10) / 2
-
-
-@with_torch
 def test_cnn_learns_mnist_if_available_and_digits_otherwise(source: DataSource, silent: Report) -> None:
     """The default data set: MNIST (a subset here) with the folder, the bundled digits without."""
     has_mnist = source.file("mnist/mnist.npz") is not None
     training = ConvolutionalNetwork(train_size=1000).load(source)
     assert ("MNIST's training images" if has_mnist else "bundled digits") in training.description
     assert len(training.test.labels) == (10_000 if has_mnist else 597)
-    assert training.evaluate({**GOOD, "first_kernel": 3}, 0, silent).value > 0.85
+    evaluation = training.evaluate({**GOOD, "first_kernel": 3}, 0, silent)
+    assert evaluation.value > 0.85
+    assert evaluation.metrics["validation_accuracy"] > 0.8
+    assert evaluation.metrics["training_loss"] < np.log(10) / 2
 
 
 @with_torch
