@@ -6,16 +6,14 @@ no result, so several states can use an object alternately: an entry of a kernel
 rows (`kernels`), and an arm's `moments` are the same, bit for bit, whatever other arms are in the call.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, Recent, read_only
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.bandit.sparse.argmax_queue import largest
 from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing
 
 # arms in one matrix product, so that the data for a typical dictionary fit into the cache
@@ -90,29 +88,6 @@ class BoundLine:
     output: int = 0  # the index of the output with the mean μ̃₀
 
 
-@dataclass(frozen=True, eq=False)
-class BoundRequest:
-    """Bounds on all arms by one reference, −∞ for those that are `blocked`."""
-
-    lines: tuple[BoundLine, ...]
-    blocked: Indices
-
-    @property
-    def key(self) -> tuple[Fit, bytes]:
-        """Equal for equal bounds, whichever arms are blocked."""
-        numbers = [(line.slope, line.constant, line.output) for line in self.lines]
-        return self.lines[0].reference, np.array(numbers).tobytes()
-
-    def bounds(self, means: Floats, deviation: Floats) -> Floats:
-        """Return the bounds of all lines (L, n) without blocking, given μ̃₀ (J, n) and σ̃₀ (n,)."""
-        bounds = np.empty((len(self.lines), len(deviation)))
-        for row, line in zip(bounds, self.lines, strict=True):
-            np.multiply(deviation, line.slope, out=row)
-            row += means[line.output]
-            row += line.constant
-        return bounds
-
-
 class AllArms:
     """The A arms, with `features` (A, d), and a `kernel`."""
 
@@ -182,24 +157,26 @@ class AllArms:
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         return np.maximum(self.diagonal[arms] - explained, 0.0) / fit.regularization, whitened
 
-    def arms_reaching(
-        self, request: BoundRequest, scalarizing: Scalarizing, best: float, most: int
-    ) -> tuple[Indices, Floats]:
-        """Return the arms (n,), ascending, and the bounds (n,) of those whose bound on the scalarized score
-        is at least `best`. If `best` is −∞, return the `most` arms with the largest bounds."""
-        bounds = self.bounds_on(request, scalarizing)
-        reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
-        return reaching, bounds[reaching]
-
-    def bounds_on(self, request: BoundRequest, scalarizing: Scalarizing | None = None) -> Floats:
-        """Return the bounds on the scalarized score (n,), or those of the first line if None."""
+    def bounds_on(
+        self, lines: tuple[BoundLine, ...], blocked: Indices, scalarizing: Scalarizing | None = None
+    ) -> Floats:
+        """Return the bounds (A,) by `lines`, all of one reference, on the scalarized score, or those of the
+        first line if None; −∞ for `blocked` arms."""
+        reference = lines[0].reference
 
         def make() -> Floats:
-            return request.bounds(*self._reference(request.lines[0].reference))
+            means, deviation = self._reference(reference)
+            bounds = np.empty((len(lines), len(self)))
+            for row, line in zip(bounds, lines, strict=True):
+                np.multiply(deviation, line.slope, out=row)
+                row += means[line.output]
+                row += line.constant
+            return bounds
 
-        bounds = self._bounds.get(request.key, make)
+        numbers = np.array([(line.slope, line.constant, line.output) for line in lines])
+        bounds = self._bounds.get((reference, numbers.tobytes()), make)  # equal, whichever arms are blocked
         scores = bounds[0].copy() if scalarizing is None else scalarizing.scores(bounds)
-        scores[request.blocked] = -np.inf
+        scores[blocked] = -np.inf
         return scores
 
     def tighten(self, fit: Fit, lines: tuple[BoundLine, ...], arms: Indices) -> Floats:
@@ -227,19 +204,15 @@ class AllArms:
         sums = np.empty(len(every))
         for low in range(0, len(every), BLOCK):
             part = every[low : low + BLOCK]
-            full, embedded, variance = self._covariances(fit, part, pulled)
+            variance, whitened = self._joint_variance(fit, part)
+            kernel = self.columns.rows(part, pulled.points)
+            full = (kernel - whitened @ (pulled.rows * fit.spectrum).T) / fit.regularization  # k̃(x, x_s)
+            embedded = whitened @ pulled.rows.T  # zᵀV⁻¹z_s
             squares = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
             # an arm with variance 0 is known exactly, so its covariances are also 0
             total = squares @ pulled.counts
             sums[low : low + BLOCK] = np.divide(total, variance, out=np.zeros_like(total), where=variance > 0)
         return sums
-
-    def _covariances(self, fit: Fit, arms: Indices, pulled: Pulled) -> tuple[Floats, Floats, Floats]:
-        """Return k̃(x, x_s) and zᵀV⁻¹z_s, (p, n) each, and σ̃² (n,)."""
-        variance, whitened = self._joint_variance(fit, arms)
-        kernel = self.columns.rows(arms, pulled.points)
-        full = (kernel - whitened @ (pulled.rows * fit.spectrum).T) / fit.regularization
-        return full, whitened @ pulled.rows.T, variance
 
 
 class KernelColumns:
@@ -261,10 +234,6 @@ class KernelColumns:
         self._slots: dict[int, int] = {}
         # the lookups of the last `RECENT` points, with the indices of their columns
         self._recent: list[tuple[Points, Indices]] = []
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore without cached columns."""
-        vars(self).update(vars(KernelColumns(state["_kernel"], state["_features"], state["_max_bytes"])))
 
     def extend(self, features: Floats) -> "KernelColumns":
         """Return the columns over these arms and n new ones, `features` (n, d), with the cached entries."""
@@ -311,8 +280,13 @@ class KernelColumns:
                 self._slots[arm] = self._slots.pop(arm)
         added: dict[int, int] = {}  # the columns to compute: index in `columns` → slot
         for number, arm in enumerate(numbers):
-            if arm not in self._slots:
-                self._slots[arm] = added[number] = self._free_slot()
+            if arm in self._slots:
+                continue
+            slot = len(self._slots)
+            if slot >= self.capacity:
+                self._recent = []  # the cached indices may no longer be valid
+                slot = self._slots.pop(next(iter(self._slots)))
+            self._slots[arm] = added[number] = slot
         if added:
             self._fill(columns.features[list(added)], np.array(list(added.values())))
         slots = np.array([self._slots[arm] for arm in numbers], np.intp)
@@ -332,9 +306,3 @@ class KernelColumns:
         for low in range(0, len(self._features), size):
             part = slice(low, low + size)
             self._columns[part, slots] = self._kernel.cross(self._features[part], points)
-
-    def _free_slot(self) -> int:
-        if len(self._slots) < self.capacity:
-            return len(self._slots)
-        self._recent = []  # the cached indices may no longer be valid
-        return self._slots.pop(next(iter(self._slots)))

@@ -3,7 +3,7 @@ Minoux 1978).
 
 Every arm has an upper bound on its score, which remains valid as scores decrease. Arms are
 evaluated in the order of their bounds until the best evaluated score exceeds the bound of every
-other arm. Ties go to the lowest index. Scores that differ from the best by at most `ScoredArms.tie`
+other arm. Ties go to the lowest index. Scores that differ from the best by at most `EvaluatedArms.tie`
 count as ties.
 """
 
@@ -19,7 +19,7 @@ from bbkb.orchestrator.bandit.arrays import Flags, Floats, Indices
 FIRST_NEAR = 1024  # the smallest number of arms to take at a time, because each call has a cost
 FIRST_LOOK = 32  # the smallest number of arms to evaluate in one call
 MOST_NUMBERS = 2**22  # the number of floats stored for the evaluated arms: 32 MiB
-SHARE = 8  # the reciprocal of the largest share of `ScoredArms.most` that enters in one call
+SHARE = 8  # the reciprocal of the largest share of `EvaluatedArms.most` that enters in one call
 SAMPLE = 4096  # the number of bounds from which a quantile is estimated
 # arms are taken down to a threshold below the best score, at this share of the distance by which
 # bounds exceed the best score
@@ -74,20 +74,15 @@ class BoundedSet:
         return BoundedSet(self.arms[is_member], self.bounds[is_member], self.is_tight[is_member])
 
 
-class ScoredArms(Protocol):
-    """The evaluated arms, with their current scores."""
+class EvaluatedArms(Protocol):
+    """The evaluated arms."""
 
-    @property
-    def arms(self) -> Indices:
-        """The evaluated arms (n,)."""
+    arms: Indices  # (n,)
 
     @property
     def tie(self) -> float:
         """The largest difference at which scores of about 1 count as equal; 0 if a score always has
         the same bits."""
-
-    def scores(self) -> Floats:
-        """Return the current scores (n,); at the positions `stale`, upper bounds on the scores."""
 
     @property
     def stale(self) -> Indices:
@@ -106,13 +101,19 @@ class ScoredArms(Protocol):
     def leave(self, positions: Indices) -> Indices:
         """Remove the arms at these positions unless needed. Return the removed positions (k,)."""
 
+
+class Scoring(Protocol):
+    """The scores of the evaluated arms, and bounds on those of the others."""
+
+    @property
+    def posterior(self) -> EvaluatedArms:
+        """The evaluated arms."""
+
+    def scores(self) -> Floats:
+        """Return the current scores (n,); at the positions `stale`, upper bounds on the scores."""
+
     def tighten(self, arms: Indices) -> Floats:
         """Return better bounds (n,) for `arms` (n,), at a fraction of an evaluation's cost."""
-
-
-def most_arms(numbers: int) -> int:
-    """Return `ScoredArms.most` if this many `numbers` are stored for each evaluated arm."""
-    return MOST_NUMBERS // numbers
 
 
 class RemainingInArray:
@@ -132,112 +133,78 @@ class RemainingInArray:
         """
         bounds = self._bounds
         untaken = bounds if self._below == np.inf else np.where(bounds < self._below, bounds, -np.inf)
-        threshold = best - MARGIN * (self.top - best) if best > -np.inf else _quantile(untaken, least)
+        threshold = best - MARGIN * (self.top - best)
+        if best == -np.inf:  # a value reached by about the `least` largest bounds, estimated from a sample
+            sample = untaken[:: max(1, len(bounds) // SAMPLE)]
+            rank = min(len(sample), max(1, least * len(sample) // len(bounds)))
+            threshold = float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
         self._below = max(threshold, _LOWEST)
         arms = np.flatnonzero(untaken >= self._below)
         self.top = float(untaken.max(initial=-np.inf, where=untaken < self._below))
         return arms, bounds[arms]
 
 
-class RemainingArms(Protocol):
-    """The arms that were not taken yet: `RemainingInArray`, or `UpperBounds` of an earlier posterior."""
-
-    @property
-    def top(self) -> float:
-        """The largest bound."""
-
-    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
-        """See `RemainingInArray.take`."""
-
-
-class ArgmaxQueue(Protocol):
-    """Arms sorted by a score that never increases."""
-
-    def top(self) -> int:
-        """Return the arm with the largest current score, with the lowest index among equals; −1 if
-        no arm is left."""
-
-    def block(self, arm: int) -> None:
-        """Exclude `arm`, which was evaluated, from further results."""
-
-
 class LazyQueue:
     """Evaluates the arms whose bounds reach the largest score, and never returns `blocked` arms.
 
     There are three groups: evaluated arms; `near` arms, which have the next largest bounds; and
-    remaining arms, of which only the largest bound is used. If more than `ScoredArms.most` arms are
+    remaining arms, of which only the largest bound is used. If more than `EvaluatedArms.most` arms are
     evaluated, those with the smallest scores become near arms again, because a current score is an
     upper bound on later scores.
     """
 
-    def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
-        self._scored = scored
+    def __init__(self, remaining: RemainingInArray, scoring: Scoring, blocked: Indices = NOTHING) -> None:
+        self._scoring = scoring
+        self._evaluated = scoring.posterior
         self._remaining = remaining
         # the scores of evaluated arms remain known
-        self._excluded = np.intersect1d(scored.arms, blocked)
-        self._pending = scored.arms  # arms that were evaluated before
+        self._excluded = np.intersect1d(self._evaluated.arms, blocked)
+        self._pending = self._evaluated.arms  # arms that were evaluated before
         self._near = BoundedSet()
 
     def top(self) -> int:
-        """See `ArgmaxQueue`."""
+        """Return the arm with the largest current score, with the lowest index among equals; −1 if
+        no arm is left."""
         while True:
-            arm, best = _best(self._scored, self._excluded)
+            arm, best = best_evaluated(self._scoring, self._excluded)
             # an unevaluated arm with an equal score may have a lower index
             if best <= self._remaining.top > -np.inf:
-                self._take_remaining(best)
-                self._look_at_more(best)
-            elif best <= self._near.top > -np.inf:
-                self._look_at_more(best)
-            else:
+                arms, bounds = self._remaining.take(best, FIRST_NEAR)
+                if len(self._pending):
+                    is_new = np.isin(arms, self._pending, invert=True)
+                    arms = arms[is_new]
+                    bounds = bounds[is_new]
+                self._near = self._near.join(arms, bounds, is_tight=False)
+            elif not best <= self._near.top > -np.inf:
                 return arm
+            self._look_at_more(best)
 
     def block(self, arm: int) -> None:
-        """See `ArgmaxQueue`."""
+        """Exclude `arm`, which was evaluated, from further results."""
         self._excluded = np.append(self._excluded, arm)
-
-    def _take_remaining(self, best: float) -> None:
-        """Move the remaining arms with bounds of at least `best` to the near arms."""
-        arms, bounds = self._remaining.take(best, FIRST_NEAR)
-        if len(self._pending):
-            is_new = np.isin(arms, self._pending, invert=True)
-            arms = arms[is_new]
-            bounds = bounds[is_new]
-        self._near = self._near.join(arms, bounds, is_tight=False)
 
     def _look_at_more(self, best: float) -> None:
         """Tighten near bounds of at least `best`. Then evaluate the arms whose bounds are still
         that large, and as many again.
 
         Each call evaluates at least as many arms as were evaluated before, so that the number of
-        calls grows logarithmically, but never more at a time than fit into memory.
+        calls grows logarithmically, but never more at a time than fit into memory. If there are too many
+        evaluated arms, those with the smallest scores become near arms again. The best arms and their
+        equals remain, so each iteration of `top` evaluates new arms.
         """
-        near = self._near.tighten(best, self._scored.tighten)
+        evaluated = self._evaluated
+        near = self._near.tighten(best, self._scoring.tighten)
         reaching = int(np.count_nonzero(near.bounds >= best)) if best > -np.inf else 0
-        count = max(2 * reaching, len(self._scored.arms), FIRST_LOOK)
-        arms, self._near = near.split(min(count, max(self._scored.most // SHARE, 1)))
-        self._scored.enter(arms)
-        if len(self._scored.arms) > self._scored.most:
-            self._send_back()
-
-    def _send_back(self) -> None:
-        """Move the arms with the smallest scores back to the near arms, until half of
-        `ScoredArms.most` are left.
-
-        The best arms and their equals remain, so each iteration of `top` evaluates new arms.
-        """
-        scores = _scores(self._scored, self._excluded)
-        best = least_equal(float(scores.max()), self._scored.tie)
-        leaving = largest(-scores, len(scores) - self._scored.most // 2)
-        arms = self._scored.arms.copy()  # `leave` may move the arms
-        dropped = self._scored.leave(leaving[scores[leaving] < best])
-        self._near = self._near.join(arms[dropped], scores[dropped], is_tight=True)
-
-
-def _quantile(bounds: Floats, count: int) -> float:
-    """Return a value reached by about the `count` largest bounds, estimated from a sample."""
-    sample = bounds[:: max(1, len(bounds) // SAMPLE)]
-    rank = min(len(sample), max(1, count * len(sample) // len(bounds)))
-    return float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
+        count = max(2 * reaching, len(evaluated.arms), FIRST_LOOK)
+        arms, self._near = near.split(min(count, max(evaluated.most // SHARE, 1)))
+        evaluated.enter(arms)
+        if len(evaluated.arms) > evaluated.most:
+            scores = _scores(self._scoring, self._excluded)
+            kept = least_equal(float(scores.max()), evaluated.tie)
+            leaving = largest(-scores, len(scores) - evaluated.most // 2)
+            arms = evaluated.arms.copy()  # `leave` may move the arms
+            dropped = evaluated.leave(leaving[scores[leaving] < kept])
+            self._near = self._near.join(arms[dropped], scores[dropped], is_tight=True)
 
 
 def largest(bounds: Floats, count: int) -> Indices:
@@ -246,22 +213,23 @@ def largest(bounds: Floats, count: int) -> Indices:
     return order[bounds[order] > -np.inf]
 
 
-def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
+def best_evaluated(scoring: Scoring, blocked: Indices) -> tuple[int, float]:
     """Refresh the scores that may be the largest, and return the `argmax` of the arms that are not
     `blocked`."""
-    scores = _scores(scored, blocked)
+    evaluated = scoring.posterior
+    scores = _scores(scoring, blocked)
     count = FIRST_LOOK
-    while len(stale := scored.stale):
+    while len(stale := evaluated.stale):
         is_fresh = np.ones(len(scores), np.bool_)
         is_fresh[stale] = False
         best = float(scores.max(initial=-np.inf, where=is_fresh))
-        reaching = stale[scores[stale] >= max(least_equal(best, scored.tie), _LOWEST)]
+        reaching = stale[scores[stale] >= max(least_equal(best, evaluated.tie), _LOWEST)]
         if not len(reaching):
             break
-        scored.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
-        scores = _scores(scored, blocked)
+        evaluated.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
+        scores = _scores(scoring, blocked)
         count = 2 * count
-    return argmax(scored.arms, scores, scored.tie)
+    return argmax(evaluated.arms, scores, evaluated.tie)
 
 
 def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
@@ -275,11 +243,11 @@ def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
     return int(arms[equal].min()) if len(equal) > 1 else arms.item(equal[0]), least
 
 
-def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
+def _scores(scoring: Scoring, blocked: Indices) -> Floats:
     """Return the scores of the evaluated arms, with −∞ for `blocked` arms."""
-    scores = scored.scores()
+    scores = scoring.scores()
     if len(blocked):
-        scores[np.isin(scored.arms, blocked)] = -np.inf
+        scores[np.isin(scoring.posterior.arms, blocked)] = -np.inf
     return scores
 
 

@@ -94,7 +94,7 @@ def front_of(points: Floats) -> Floats:
 
 
 class GoalQueue:
-    """An `ArgmaxQueue` whose score changes with each arm that it returns.
+    """A queue like `LazyQueue` whose score changes with each arm that it returns.
 
     `number`: the number of pulls before the first pick, which is the index of its direction.
     """
@@ -122,17 +122,8 @@ class GoalQueue:
         scalarizing = Scalarizing(self._floors, theta, self._limits)
         arm, best = self._best(scalarizing)
         if best == -np.inf:
-            self._picking.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
+            self._picking.posterior.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
             arm, best = self._best(scalarizing)
-        return self._look_further(scalarizing, arm, best)
-
-    def block(self, arm: int) -> None:
-        """Exclude `arm` from further results."""
-        self._blocked = np.union1d(self._blocked, [arm])
-
-    def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> int:
-        """Return the best arm of all. `arm`, with the score `best`, is the best of the
-        evaluated arms."""
         if best == -np.inf:
             return arm
         bounds = self._picking.bounds
@@ -141,16 +132,20 @@ class GoalQueue:
         look = FIRST_LOOK
         while near.top >= best:  # an arm with an equal score may have a lower index
             arms, near = near.where(near.bounds >= best).split(look)
-            self._picking.enter(np.sort(arms))
+            self._picking.posterior.enter(np.sort(arms))
             arm, best = self._best(scalarizing)
             look *= 2
         return arm
+
+    def block(self, arm: int) -> None:
+        """Exclude `arm` from further results."""
+        self._blocked = np.union1d(self._blocked, [arm])
 
     def _outside(self, scalarizing: Scalarizing, best: float, most: int) -> BoundedSet:
         """Return unevaluated arms whose bounds are at least `best`; if `best` is −∞, the `most`
         arms with the largest bounds."""
         arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarizing, best, most)
-        is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
+        is_new = np.isin(arms, self._picking.posterior.arms, assume_unique=True, invert=True)
         return BoundedSet().join(arms[is_new], bounds[is_new], is_tight=False)
 
     def _best(self, scalarizing: Scalarizing) -> tuple[int, float]:

@@ -41,7 +41,7 @@ import scipy
 
 from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices
 from bbkb.orchestrator.bandit.sparse.all_arms import Points
-from bbkb.orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue, LazyQueue, most_arms
+from bbkb.orchestrator.bandit.sparse.argmax_queue import MOST_NUMBERS, LazyQueue
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.scalarization import bounds_of
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -90,14 +90,14 @@ class BatchPosterior:
 
     @property
     def most(self) -> int:
-        """See `argmax_queue.ScoredArms`."""
-        return min(MOST_UPDATED, most_arms(self.rows.shape[1] + 4))
+        """See `argmax_queue.EvaluatedArms`."""
+        return min(MOST_UPDATED, MOST_NUMBERS // (self.rows.shape[1] + 4))
 
     def refresh(self, positions: Indices) -> None:
         """Do nothing, because variances are always up to date."""
 
     def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`. Pulled arms are not removed."""
+        """See `argmax_queue.EvaluatedArms`. Pulled arms are not removed."""
         leaving = positions[~np.isin(self.arms[positions], list(self._pulled))]
         staying = np.ones(len(self.arms), bool)
         staying[leaving] = False
@@ -138,9 +138,6 @@ class BatchPosterior:
         product *= product
         self.variance -= product
         np.maximum(self.variance, 0.0, out=self.variance)
-        self._record(direction)
-
-    def _record(self, direction: Floats) -> None:
         if self._appended == len(self._directions):
             self._directions = np.concatenate((self._directions, np.empty_like(self._directions)))
         self._directions[self._appended] = direction
@@ -191,11 +188,11 @@ class ConditionedPosterior:
 
     @property
     def most(self) -> int:
-        """See `argmax_queue.ScoredArms`."""
-        return most_arms(self.rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
+        """See `argmax_queue.EvaluatedArms`."""
+        return MOST_NUMBERS // (self.rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`. Pulled arms are not removed."""
+        """See `argmax_queue.EvaluatedArms`. Pulled arms are not removed."""
         leaving = np.setdiff1d(positions, self._pulled, assume_unique=True)
         staying = np.ones(len(self.arms), bool)
         staying[leaving] = False
@@ -252,20 +249,19 @@ class ConditionedPosterior:
         # arms that lack many pulls are updated separately from those that lack only the last few
         is_new = levels == 0
         for at in (positions,) if is_new.all() else (positions[is_new], positions[~is_new & (levels < pulls)]):
-            if len(at):
-                self._catch_up(at)
-
-    def _catch_up(self, at: Indices) -> None:
-        """Update `variance` at the positions `at`, where some pulls are missing."""
-        levels = self._levels[at]
-        pulls = len(self._pulled)
-        low = int(levels.min())
-        columns = self._solve(at, slice(low, pulls))
-        self._columns[at, low:pulls] = columns
-        columns *= columns
-        columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # these pulls are already included
-        self.variance[at] = np.maximum(self.variance[at] - columns.sum(axis=1), 0.0)
-        self._levels[at] = pulls
+            if not len(at):
+                continue
+            levels = self._levels[at]
+            low = int(levels.min())
+            unexplained = self._covariances(at, self._pulled[low:pulls])
+            unexplained -= self._columns[at, :low] @ self._factor[low:pulls, :low].T
+            solve = scipy.linalg.lapack.dtrtrs
+            columns = solve(self._factor[low:pulls, low:pulls], unexplained.T, lower=1, overwrite_b=1)[0].T
+            self._columns[at, low:pulls] = columns
+            columns *= columns
+            columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # these pulls are already included
+            self.variance[at] = np.maximum(self.variance[at] - columns.sum(axis=1), 0.0)
+            self._levels[at] = pulls
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
@@ -293,14 +289,6 @@ class ConditionedPosterior:
         self._factor[before:after, before:after] = np.linalg.cholesky(covariance)
         self._pulled = np.append(self._pulled, at)
 
-    def _solve(self, at: Indices, part: slice) -> Floats:
-        """Return the columns `part` (s columns) for the arms at the positions `at` (n,): (n, s)."""
-        unexplained = self._covariances(at, self._pulled[part])
-        unexplained -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
-        solve = scipy.linalg.lapack.dtrtrs
-        columns: Floats = solve(self._factor[part, part], unexplained.T, lower=1, overwrite_b=1)[0].T
-        return columns
-
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
         """Return k̃ of the arms at positions `at` (n,) with those at `pulled` (s,): (n, s)."""
         model = self.posterior.model
@@ -325,8 +313,8 @@ class ConditionedPosterior:
 
 @dataclass(frozen=True)
 class Picking:
-    """The workspace of one `ask`: the bounds of all arms, and the evaluated arms, as a
-    `ScoredArms`."""
+    """The workspace of one `ask`: the bounds of all arms, and the evaluated arms. It is the
+    `argmax_queue.Scoring` of a queue."""
 
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
@@ -346,19 +334,9 @@ class Picking:
         posterior = (ConditionedPosterior if is_conditioned else BatchPosterior)(state.posterior)
         return Picking(posterior, bounds, width, state.prior_bonus)
 
-    def queue(self, blocked: Indices) -> ArgmaxQueue:
+    def queue(self, blocked: Indices) -> LazyQueue:
         """Return a lazy queue of the arms that are not `blocked`, ordered by u."""
-        return LazyQueue(self.bounds, self, blocked)
-
-    @property
-    def arms(self) -> Indices:
-        """The evaluated arms (n,)."""
-        return self.posterior.arms
-
-    @property
-    def tie(self) -> float:
-        """See `argmax_queue.ScoredArms`."""
-        return self.posterior.tie
+        return LazyQueue(self.bounds.remaining, self, blocked)
 
     def scores(self) -> Floats:
         """Return u = μ̃_fb + width · σ̃_t (n,), with the arms' `bonus`."""
@@ -366,30 +344,8 @@ class Picking:
         scores *= self.width
         scores += self.posterior.mean
         if self.bonus is not None:
-            scores += self.bonus[self.arms]
+            scores += self.bonus[self.posterior.arms]
         return scores
-
-    @property
-    def stale(self) -> Indices:
-        """See `argmax_queue.ScoredArms`."""
-        return self.posterior.stale
-
-    def refresh(self, positions: Indices) -> None:
-        """See `argmax_queue.ScoredArms`."""
-        self.posterior.refresh(positions)
-
-    @property
-    def most(self) -> int:
-        """See `argmax_queue.ScoredArms`."""
-        return self.posterior.most
-
-    def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`."""
-        return self.posterior.leave(positions)
-
-    def enter(self, arms: Indices) -> None:
-        """Evaluate `arms` (n,)."""
-        self.posterior.enter(arms)
 
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was evaluated yet."""

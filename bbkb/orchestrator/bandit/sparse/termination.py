@@ -4,8 +4,6 @@ Every rule receives the pulls of the batch one by one, starting with the pending
 arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless stated otherwise.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -98,14 +96,6 @@ class RatioDrift(Drift):
         self.bound = float(((start + rounding) / (self._all_arms.variance + rounding)).max())
 
 
-@dataclass(frozen=True)
-class Bracket:
-    """Bounds on the drift, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)]."""
-
-    lower: float  # a lower bound on the drift
-    upper: float  # an upper bound on the drift
-
-
 class LocalDrift(Drift):
     """First Lemma 1's bound; if it exceeds C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma 3).
 
@@ -113,9 +103,9 @@ class LocalDrift(Drift):
     not bound the ratio of the approximate variances. The larger of the two does, and remains below
     Lemma 1's bound.
 
-    Before a sweep over all arms, three cheaper brackets of the maximum are tried (`_brackets`).
-    Later sweeps of a batch compute only the arms that can have exceeded C̃ since the last sweep. The
-    verdicts are the same as with sweeps over all arms at every pull.
+    Before a sweep over all arms, three cheaper bounds on the maximum are tried. Later sweeps of a batch
+    compute only the arms that can have exceeded C̃ since the last sweep. The verdicts are the same as
+    with sweeps over all arms at every pull.
     """
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
@@ -138,64 +128,59 @@ class LocalDrift(Drift):
 
     def is_spent(self) -> bool:
         """See `Drift`. Lowers `bound` to the smallest upper bound so far."""
-        for bracket in self._brackets():
-            self.bound = min(self.bound, bracket.upper)
-            if bracket.upper <= self._threshold:
-                return False
-            if bracket.lower > self._threshold:
-                break
-        return True
-
-    def _brackets(self) -> Iterator[Bracket]:
-        """Yield brackets of the maximum at increasing cost; the last one is conclusive."""
         # Lemma 1, or an earlier bound and the later summands
-        yield Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
-        pulled = self._pulled()
-        magnitudes, sums = self._among_pulls(pulled)
-        # the largest sum at a pull, which nearly always is the maximum
-        yield Bracket(1.0 + float(sums.max()), np.inf)
-        # the largest sum before the pulls plus that of the pulls at any x, candidate or not
-        radius = _spectral_radius(_weight_by_counts(magnitudes, pulled.counts), sums)
-        yield Bracket(1.0, 1.0 + self._largest_sum + radius)
-        yield self._from_sweep(min(self._rise, radius))
+        if self._lowers(self._global.bound):
+            return False
+        if 1.0 + self._largest_sum > self._threshold:
+            return True
+        at_pulls, anywhere = self.sums_of_pulls()
+        if 1.0 + at_pulls > self._threshold:
+            return True
+        # the largest sum before the pulls, plus that of the pulls
+        if self._lowers(1.0 + self._largest_sum + anywhere):
+            return False
+        return not self._lowers(self._swept_bound(min(self._rise, anywhere)))
 
-    def _from_sweep(self, rise: float) -> Bracket:
-        """Compute the sums of the arms that can have exceeded C̃, given that no sum has risen by
-        more than `rise`. If there are many of them, compute all sums."""
+    def sums_of_pulls(self) -> tuple[float, float]:
+        """Return the largest sum over the pulls since the last sweep at one of these pulls, which nearly
+        always is the maximum, and an upper bound on this sum at any x, candidate or not."""
+        pulled = self._pulled()
+        full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
+        magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
+        variance = full.diagonal()
+        sums = np.divide(magnitudes**2 @ pulled.counts, variance, out=np.zeros_like(variance), where=variance > 0)
+        # over distinct arms, weighted by counts: the nonzero eigenvalues are those of the matrix over all pulls
+        roots = np.sqrt(pulled.counts)
+        return float(sums.max()), _spectral_radius(magnitudes * np.multiply.outer(roots, roots), sums)
+
+    def _lowers(self, bound: float) -> bool:
+        """Lower `bound` to this upper bound, and return whether it is then at most C̃."""
+        self.bound = min(self.bound, bound)
+        return self.bound <= self._threshold
+
+    def _swept_bound(self, rise: float) -> float:
+        """Return an upper bound on the drift that is at most C̃ only if the drift is, given that no sum has
+        risen by more than `rise` since the last sweep: from the sums of the arms that can have exceeded
+        C̃, or of all arms if there are many of them."""
         reaching = np.flatnonzero(1.0 + self._sums + rise > self._threshold)
         if len(reaching) <= len(self._sums) // 4:
             reached = 1.0 + float((self._sums[reaching] + self._summands(reaching)).max(initial=0.0))
-            return Bracket(reached, max(reached, 1.0 + float(np.delete(self._sums, reaching).max()) + rise))
+            return max(reached, 1.0 + float(np.delete(self._sums, reaching).max()) + rise)
         self._sums = self._sums + self._summands(None)
         self._largest_sum = float(self._sums.max())
         self._unswept.clear()
         self._rise = 0.0
-        return Bracket(1.0 + self._largest_sum, 1.0 + self._largest_sum)
+        return 1.0 + self._largest_sum
 
     def _pulled(self) -> Pulled:
         """Return the distinct arms pulled since the last sweep."""
         arms, counts = np.unique(np.array(self._unswept, np.intp), return_counts=True)
         return Pulled(self._batch.posterior.model.points(arms), counts, self._batch.rows[self._batch.positions(arms)])
 
-    def _among_pulls(self, pulled: Pulled) -> tuple[Floats, Floats]:
-        """Return the roots of c between the arms `pulled` (n, n), and Σ c/σ̃²_fb at each (n,)."""
-        full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
-        magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
-        variance = full.diagonal()
-        sums = np.divide(magnitudes**2 @ pulled.counts, variance, out=np.zeros_like(variance), where=variance > 0)
-        return magnitudes, sums
-
     def _summands(self, arms: Indices | None) -> Floats:
         """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, or for
         all arms if None."""
         return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
-
-
-def _weight_by_counts(magnitudes: Floats, counts: Indices) -> Floats:
-    """Return a matrix (n, n) over distinct arms whose nonzero eigenvalues are those of the matrix
-    over all their `counts` (n,) pulls."""
-    roots = np.sqrt(counts)
-    return magnitudes * np.multiply.outer(roots, roots)
 
 
 def _spectral_radius(matrix: Floats, start: Floats) -> float:

@@ -46,8 +46,8 @@ import numpy as np
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import is_pair
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.bandit.sparse.all_arms import AllArms, BoundLine, BoundRequest, Fit
-from bbkb.orchestrator.bandit.sparse.argmax_queue import RemainingInArray
+from bbkb.orchestrator.bandit.sparse.all_arms import AllArms, BoundLine, Fit
+from bbkb.orchestrator.bandit.sparse.argmax_queue import RemainingInArray, largest
 from bbkb.orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
 RATIO = 2.0  # ρ
@@ -61,28 +61,25 @@ DEFECTS = 2.0
 
 
 @dataclass(frozen=True)
-class Rounding:
-    """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T
+class Rounded:
+    """A posterior, with bounds on its rounding errors, from the magnitudes of the terms of y(x) = T
     k_𝒮(x).
 
     A near-singular K_𝒮 leads to a T with entries up to 1e7 that nearly cancel, so no fixed
     tolerance suits all posteriors.
     """
 
+    fit: Fit
     variance: float  # the error of σ̃², relative to the prior variance
     means: tuple[float, ...]  # the error of μ̃ of each output, relative to √k(x, x)
 
     @staticmethod
-    def of(fit: Fit, kernel: Kernel) -> "Rounding":
+    def of(fit: Fit, kernel: Kernel) -> "Rounded":
         """Return the bounds of `fit`."""
         # a bound on y(x) / √k(x, x)
         terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))
         variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
-        return Rounding(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.loadings))
-
-    def means_with(self, other: "Rounding") -> tuple[float, ...]:
-        """Return each output's rounding error of the difference between the posteriors' μ̃."""
-        return tuple(map(sum, zip(self.means, other.means, strict=True)))
+        return Rounded(fit, variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.loadings))
 
 
 @dataclass(frozen=True)
@@ -93,83 +90,47 @@ class PosteriorShift:
     distances: tuple[float, ...]  # d of each output
     slack: float  # the rounding error of ρ σ̃₀², relative to the prior variance
 
-    @staticmethod
-    def none(fit: Fit) -> "PosteriorShift":
-        """Return the shift between a reference and itself."""
-        return PosteriorShift(1.0, (0.0,) * len(fit.loadings), 0.0)
 
-
-@dataclass(frozen=True)
-class Certificate:
-    """Compares a reference with another posterior of the same model."""
-
-    old: Fit  # the reference
-    new: Fit  # the other posterior
-    between: Floats  # C (r₀, r)
-
-    @staticmethod
-    def of(old: Fit, new: Fit, cross: Floats) -> "Certificate":
-        """Return the certificate. `cross`: k(𝒮₀, 𝒮)."""
-        return Certificate(old, new, old.transform @ cross @ new.transform.T)
-
-    def holds(self) -> bool:
-        """Return whether (3) proves `RATIO`."""
-        b_0 = self.old.spectrum
-        b = self.new.spectrum
-        explained_0 = b_0 / (b_0 + self.old.regularization)  # H₀ K₀ H₀ᵀ
-        explained = b / (b + self.old.regularization)  # H K Hᵀ
-        X = np.sqrt(b_0)[:, None] * self.between * np.sqrt(b)  # (4)
-        matrix = (X / (RATIO - 1.0 + explained)) @ X.T  # (3)
-        matrix.flat[:: len(matrix) + 1] += (RATIO - 1.0) / RATIO - explained_0 + EIGENVALUE_ROUNDING
-        try:
-            np.linalg.cholesky(matrix)
-        except np.linalg.LinAlgError:
-            return False
-        return True
-
-    def shift(self, means: tuple[float, ...]) -> PosteriorShift:
-        """Return the shift if `RATIO` is proven. `means` (J,): the rounding errors of the
-        differences between the posteriors' μ̃."""
-        slack = RATIO**2 / (RATIO - 1.0) * (2.0 * self._error / (RATIO - 1.0) + EIGENVALUE_ROUNDING)
-        # ‖θ − θ₀‖² is the small difference of sums of magnitude (mean / ROUNDING)²
-        cancelled = float(np.sqrt(self.old.regularization / ROUNDING))
-        loadings = zip(self.old.loadings, self.new.loadings, means, strict=True)
-        distances = tuple(self._distance(a_0, a) + cancelled * mean for a_0, a, mean in loadings)
-        return PosteriorShift(RATIO, distances, slack)
-
-    @property
-    def _error(self) -> float:
-        """Return a bound on the rounding error of X."""
-        return DEFECTS * (self.old.defect + self.new.defect)
-
-    def _distance(self, a_0: Floats, a: Floats) -> float:
-        """Return d of an output, with loadings `a_0` (r₀,) in the reference and `a` (r,) now, and a
-        bound on the contribution of C's rounding error."""
-        b_0 = self.old.spectrum
-        b = self.new.spectrum
-        roots_0 = np.sqrt(b_0 + self.old.regularization)
+def certify(reference: Rounded, present: Rounded, cross: Floats) -> PosteriorShift | None:
+    """Return the shift of `present` from `reference`, a posterior of the same model, if (3) proves
+    `RATIO`; otherwise None. `cross`: k(𝒮₀, 𝒮)."""
+    old = reference.fit
+    new = present.fit
+    lam = old.regularization
+    b_0 = old.spectrum
+    b = new.spectrum
+    between = old.transform @ cross @ new.transform.T  # C (r₀, r)
+    X = np.sqrt(b_0)[:, None] * between * np.sqrt(b)  # (4)
+    explained_0 = b_0 / (b_0 + lam)  # H₀ K₀ H₀ᵀ
+    explained = b / (b + lam)  # H K Hᵀ
+    matrix = (X / (RATIO - 1.0 + explained)) @ X.T  # (3)
+    matrix.flat[:: len(matrix) + 1] += (RATIO - 1.0) / RATIO - explained_0 + EIGENVALUE_ROUNDING
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
+    error = DEFECTS * (old.defect + new.defect)  # a bound on the rounding error of X
+    # ‖θ − θ₀‖² is the small difference of sums of magnitude (mean / ROUNDING)²
+    cancelled = float(np.sqrt(lam / ROUNDING))
+    roots_0 = np.sqrt(b_0 + lam)
+    least = np.finfo(np.float64).eps * b.max(initial=0.0) + np.finfo(np.float64).tiny
+    distances = []
+    for a_0, a, rounding_0, rounding in zip(old.loadings, new.loadings, reference.means, present.means, strict=True):
         theta_0 = a_0 / roots_0
-        theta = a / np.sqrt(b + self.old.regularization)
-        theta_in_0 = roots_0 * (self.between @ a)  # θ'
+        theta = a / np.sqrt(b + lam)
+        theta_in_0 = roots_0 * (between @ a)  # θ'
         difference = theta_0 @ theta_0 + theta @ theta - 2.0 * theta_0 @ theta_in_0  # ‖θ − θ₀‖²
-        squared = float(self.old.regularization * difference + b_0 @ (theta_in_0 - theta_0) ** 2)  # (5)
-        least = np.finfo(np.float64).eps * b.max(initial=0.0) + np.finfo(np.float64).tiny
-        error = self._error * float(np.linalg.norm(a / np.sqrt(np.maximum(b, least))))
-        error = (error + ROUNDING * float(np.linalg.norm(theta_0))) * float(roots_0.max(initial=0.0))
-        return float(np.sqrt(max(squared, 0.0))) + error
+        squared = float(lam * difference + b_0 @ (theta_in_0 - theta_0) ** 2)  # (5)
+        of_between = error * float(np.linalg.norm(a / np.sqrt(np.maximum(b, least))))  # the effect of C's error
+        of_between = (of_between + ROUNDING * float(np.linalg.norm(theta_0))) * float(roots_0.max(initial=0.0))
+        distances.append(float(np.sqrt(max(squared, 0.0))) + of_between + cancelled * (rounding_0 + rounding))
+    slack = RATIO**2 / (RATIO - 1.0) * (2.0 * error / (RATIO - 1.0) + EIGENVALUE_ROUNDING)
+    return PosteriorShift(RATIO, tuple(distances), slack)
 
 
 # the cost of tightening the bound of an arm and computing its moments, in units of one arm in a
 # sweep over all arms
 COST = 1.5
-
-
-@dataclass(frozen=True)
-class Reference:
-    """A posterior whose moments were computed for all arms."""
-
-    fit: Fit  # the posterior
-    rounding: Rounding  # bounds on its rounding errors
 
 
 class Screen:
@@ -182,7 +143,7 @@ class Screen:
     def __init__(self, kernel: Kernel, largest_prior: float) -> None:
         self._kernel = kernel
         self._prior = largest_prior  # κ²
-        self._reference: Reference | None = None
+        self._reference: Rounded | None = None
         # the cost of computations for single arms since the reference, in units of one arm of a
         # sweep
         self._spent = 0.0
@@ -196,16 +157,20 @@ class Screen:
     def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
         """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`, −∞ for `blocked`
         arms. `fit` becomes the reference if the old one is too different or has cost too much."""
-        present = Reference(fit, Rounding.of(fit, self._kernel))
+        present = Rounded.of(fit, self._kernel)
         reference = self._reference
         shift = None
         if reference is not None and self._spent < len(all_arms):
-            shift = self._certify(all_arms, reference, present)
+            old = reference.fit.basis
+            if is_pair(old.arms).any() or is_pair(fit.basis.arms).any():
+                cross = self._kernel.cross(old.features, fit.basis.features)
+            else:  # from cached columns
+                cross = all_arms.columns.rows(old.arms, fit.basis)
+            shift = certify(reference, present, cross)
         if reference is None or shift is None:
-            reference = present
-            shift = PosteriorShift.none(fit)
-            self._reference = reference
+            self._reference = reference = present
             self._spent = 0.0
+            shift = PosteriorShift(1.0, (0.0,) * len(fit.loadings), 0.0)
         lines = [self._lines(reference, present, shift, output, width) for output, width in bounds]
         return UpperBounds(self, all_arms, fit, lines, blocked)
 
@@ -213,27 +178,16 @@ class Screen:
         """Add computations for this number of single arms."""
         self._spent += COST * arms
 
-    def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
-        """Return the shift of `present`; None if it is too far from the reference."""
-        old = reference.fit
-        new = present.fit
-        if is_pair(old.basis.arms).any() or is_pair(new.basis.arms).any():
-            cross = self._kernel.cross(old.basis.features, new.basis.features)
-        else:  # from cached columns
-            cross = all_arms.columns.rows(old.basis.arms, new.basis)
-        certificate = Certificate.of(old, new, cross)
-        return certificate.shift(reference.rounding.means_with(present.rounding)) if certificate.holds() else None
-
     def _lines(
-        self, reference: Reference, present: Reference, shift: PosteriorShift, output: int, width: float
+        self, reference: Rounded, present: Rounded, shift: PosteriorShift, output: int, width: float
     ) -> tuple[BoundLine, BoundLine]:
         """Return two bounds on one output, with the means of the fit and of the reference."""
         rho = shift.ratio
         d = shift.distances[output]
         # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so a single number for all arms bounds the effect of rounding
-        variance = rho * reference.rounding.variance + present.rounding.variance + shift.slack
-        deviations = width * variance**0.5 + d * (reference.rounding.variance + shift.slack) ** 0.5
-        mean = present.rounding.means_with(reference.rounding)[output]
+        variance = rho * reference.variance + present.variance + shift.slack
+        deviations = width * variance**0.5 + d * (reference.variance + shift.slack) ** 0.5
+        mean = present.means[output] + reference.means[output]
         constant = mean + deviations / float(np.sqrt(reference.fit.regularization))
         constant *= float(np.sqrt(self._prior))
         line = BoundLine(reference.fit, width * rho**0.5, constant, output)
@@ -241,11 +195,10 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms that were not evaluated: the `argmax_queue.RemainingArms` of all
-    arms, computed in a few passes.
+    """Upper bounds on all arms that were not evaluated, computed in a few passes.
 
-    `lines`: the two bounds of `Screen` for each output. `take` returns bounds on the first output
-    with the reference's means, `tighten` bounds with the fit's means.
+    `lines`: the two bounds of `Screen` for each output. `remaining` has bounds on the first output
+    with the reference's means, `tighten` returns bounds with the fit's means.
     """
 
     def __init__(
@@ -260,16 +213,7 @@ class UpperBounds:
         self._all_arms = all_arms
         self._fit = fit
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
-        self._remaining = RemainingInArray(all_arms.bounds_on(BoundRequest(self._lines, blocked)))
-
-    @property
-    def top(self) -> float:
-        """The largest bound."""
-        return self._remaining.top
-
-    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
-        """See `argmax_queue.RemainingInArray.take`."""
-        return self._remaining.take(best, least)
+        self.remaining = RemainingInArray(all_arms.bounds_on(self._lines, blocked))
 
     def tighten(self, arms: Indices) -> Floats:
         """Return bounds (L, n) on each output of `arms` (n,) with the fit's means, from one product
@@ -282,4 +226,6 @@ class UpperBounds:
     ) -> tuple[Indices, Floats]:
         """Return the arms (n,) that are not `blocked`, ascending, whose bounds (n,) on the
         scalarized score are at least `best`. If `best` is −∞, return the `most` arms with the largest bounds."""
-        return self._all_arms.arms_reaching(BoundRequest(self._lines, blocked), scalarizing, best, most)
+        bounds = self._all_arms.bounds_on(self._lines, blocked, scalarizing)
+        reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
+        return reaching, bounds[reaching]

@@ -32,18 +32,24 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import Arms, Layout, as_arms
-from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices, read_only
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import mean_rewards
 from bbkb.orchestrator.bandit.options import Options
-from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.argmax_queue import NOTHING
+from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import SparseState, begin_model, initial_state
 from bbkb.orchestrator.bandit.sparse.strategy import refit
+from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation
 
 _BLOCK = 2048  # the number of rows in a matrix product
+PATH_RATIO = 2.0  # q, the ratio of the path λ_0 = κ²n > … > λ_H = λ
+CANDIDATES = 4.0  # q₁, the oversampling of the candidates of a level
+ATOMS = 8.0  # q₂, the oversampling of the atoms
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,68 +61,36 @@ class WeightedDictionary:
 
 
 def bless(
-    kernel: Kernel,
-    rows: Floats,
-    counts: Indices,
-    regularization: float,
-    rng: np.random.Generator,
-    q: float = 2.0,
-    q1: float = 4.0,
-    q2: float = 8.0,
-) -> WeightedDictionary:
+    kernel: Kernel, rows: Floats, counts: Indices, regularization: float, rng: np.random.Generator
+) -> WeightedDictionary:  # fmt: skip
     """Return a dictionary of the distinct `rows` (p, d), each pulled `counts` (p,) ≥ 1 times, for λ
-    = `regularization` > 0.
-
-    `q` > 1 is the ratio of the path λ_0 = κ²n > … > λ_H = λ; `q1` > 0 is the oversampling of the
-    candidates, and `q2` > 0 that of the atoms. Raises ValueError for other constants, if there are
-    no rows, or for a count below 1.
+    = `regularization` > 0. Raises ValueError if there are no rows, or for a count below 1.
     """
-    if not (q > 1 and q1 > 0 and q2 > 0):
-        raise ValueError(f"bless needs q > 1, q1 > 0 and q2 > 0, got {q}, {q1} and {q2}")
     if len(rows) == 0 or len(counts) != len(rows) or counts.min() < 1:
         raise ValueError(f"bless needs a count >= 1 for each of its rows, got {len(counts)} counts of {len(rows)} rows")
-    largest = float(kernel.diagonal(rows).max())
-    total = int(counts.sum())
-    dictionary = WeightedDictionary(read_only((), np.intp), read_only((), np.float64))
-    for level in _path(largest * total, regularization, q):
+    largest = float(kernel.diagonal(rows).max())  # κ²
+    total = int(counts.sum())  # n
+    levels = max(1, math.ceil(math.log(max(largest * total / regularization, 1.0), PATH_RATIO)))
+    members: Indices = np.empty(0, np.intp)
+    weights = np.empty(0)
+    for step in range(1, levels + 1):
+        level = largest * total * PATH_RATIO**-step if step < levels else regularization  # λ_h
         # R_h of the n pulls, as a count for each row
-        size = min(max(1, math.ceil(q1 * largest * total / level)), total)
+        size = min(max(1, math.ceil(CANDIDATES * largest * total / level)), total)
         candidates = counts if size == total else rng.multivariate_hypergeometric(counts, size, method="marginals")
-        dictionary = _draw(kernel, rows, candidates, total, dictionary, level=level, q2=q2, rng=rng)
-    return dictionary
-
-
-def _path(start: float, end: float, q: float) -> list[float]:
-    """Return λ_1 > … > λ_H = `end`, from `start` / q down by factors of q; at least one level."""
-    steps = max(1, math.ceil(math.log(max(start / end, 1.0), q)))
-    return [*(start * q**-step for step in range(1, steps)), end]
-
-
-def _draw(
-    kernel: Kernel,
-    rows: Floats,
-    candidates: Indices,
-    total: int,
-    before: WeightedDictionary,
-    level: float,
-    q2: float,
-    rng: np.random.Generator,
-) -> WeightedDictionary:
-    """Return the dictionary of one level. `candidates` (p,): the count of each row in R_h."""
-    present = np.flatnonzero(candidates)
-    size = int(candidates.sum())
-    scores = leverage_scores(kernel, rows[present], rows[before.members], before.weights, level)
-    # the scores are never all 0, although κ² can be
-    mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)
-    dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃
-    atoms = max(1, math.ceil(q2 * dimension))  # M_h
-    draws = rng.multinomial(atoms, mass / mass.sum())
-    positions = np.flatnonzero(draws)
-    # W = diag(R_h M_h p_j / n), with p_j of a single pull; c equal atoms of weight w are one atom
-    # of weight w/c
-    single = np.maximum(scores, np.finfo(np.float64).tiny)[positions] / mass.sum()
-    weights = size * atoms * single / total / draws[positions]
-    return WeightedDictionary(read_only(present[positions], np.intp), read_only(weights, np.float64))
+        present = np.flatnonzero(candidates)
+        scores = leverage_scores(kernel, rows[present], rows[members], weights, level)
+        scores = np.maximum(scores, np.finfo(np.float64).tiny)  # never all 0, although κ² can be
+        mass = candidates[present] * scores
+        dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃
+        atoms = max(1, math.ceil(ATOMS * dimension))  # M_h
+        draws = rng.multinomial(atoms, mass / mass.sum())
+        positions = np.flatnonzero(draws)
+        # W = diag(R_h M_h p_j / n), with p_j of a single pull; c equal atoms of weight w are one atom
+        # of weight w/c
+        weights = size * atoms * (scores[positions] / mass.sum()) / total / draws[positions]
+        members = present[positions]
+    return WeightedDictionary(members, weights)
 
 
 def leverage_scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level: float) -> Floats:
@@ -192,15 +166,21 @@ class UncertaintyStart(_StartOptions):
         """Return the arms to pull after the pulls of `known` arms, whose rewards are known: none if
         these are enough, and at least one if `known` is empty."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
-        exact = _NoisyCholesky(model)
-        exact.condition(known)
-        queue = LazyQueue(RemainingInArray(model.diagonal / model.regularization), exact)
-        while len(exact.picks) - len(known) < self.max_pulls:
+        prior = model.fit(Pulls.none(len(model.arms)), NOTHING)
+        screen = Screen(model.kernel, model.all_arms.largest_prior)
+        bounds = screen.upper(model.all_arms, prior.fit, [(0, 1.0)], NOTHING)
+        conditioned = ConditionedPosterior(prior)
+        conditioned.extend(known)
+        picking = Picking(conditioned, bounds, width=1.0)  # the mean is 0, so u is σ
+        queue = picking.queue(NOTHING)
+        picks: list[int] = []
+        while len(picks) < self.max_pulls:
             arm = queue.top()
-            if exact.picks and exact.variance(arm) <= target:  # σ², not σ
+            if (known or picks) and picking.pick(arm).variance <= target:  # σ², not σ
                 break
-            exact.append(arm)
-        return tuple(exact.picks[len(known) :])
+            conditioned.append(arm)
+            picks.append(arm)
+        return tuple(picks)
 
 
 @dataclass(frozen=True)
@@ -222,17 +202,13 @@ class SpreadStart(_StartOptions):
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """Return the arms in the order in which they should be pulled."""
         count = len(model.arms)
-        pulls = min(self._pulls(layout), count)
+        pulls = self.pulls
+        if pulls is None and layout is not None and not layout.repeats:
+            pulls = min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
+        pulls = min(IF_ARMS_REPEAT if pulls is None else pulls, count)
         if layout is not None and layout.is_sequence:
             return tuple(range(pulls))
         return tuple(rng.choice(count, size=pulls, replace=False).tolist())
-
-    def _pulls(self, layout: Layout | None) -> int:
-        if self.pulls is not None:
-            return self.pulls
-        if layout is None or layout.repeats:
-            return IF_ARMS_REPEAT
-        return min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
 
 
 def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:
@@ -252,19 +228,16 @@ def extend_failed_start(state: S, rng: np.random.Generator) -> S:
     constraint to the same extent, it is extended by as many uniformly drawn arms as it has, at most
     `RESTART`, so that every worker has a trial. Other states are returned unchanged, without a
     draw."""
-    is_uninformed = not state.pulls.total or _has_equal_violations(state)
+    margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
+    # with equal margins below 0, the model cannot learn where the constraint is satisfied
+    is_uninformed = not state.pulls.total or any(
+        len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins
+    )
     if not is_uninformed or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
     further: list[int] = rng.choice(state.available, size=count, replace=False).tolist()
     return replace(state, initial=(*state.initial, *further))
-
-
-def _has_equal_violations(state: SparseState) -> bool:
-    """Return whether a constraint is violated by all results, with equal margins. The model cannot
-    learn from them where the constraint is satisfied."""
-    margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
-    return any(len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins)
 
 
 def unused_arms(state: SparseState, pending: Sequence[int]) -> Indices:
@@ -358,92 +331,6 @@ def begin_sparse(
     left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
     gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
     return replace(after, dictionary=dictionary, information_gain=gain)
-
-
-class _NoisyCholesky:
-    """The exact variances of the evaluated arms after `picks`, by a Cholesky factorization."""
-
-    tie: ClassVar[float] = ROUNDING
-    stale: ClassVar[Indices] = np.empty(0, np.intp)
-
-    def __init__(self, model: SparseModel) -> None:
-        self._model = model
-        self.picks: list[int] = []
-        self.arms: Indices = np.empty(0, np.intp)
-        # L⁻¹ k(picks, x) of the evaluated arms: (picks, n), with L Lᵀ = K + λI over the picks
-        self._solved = np.empty((0, 0))
-        # the solved column and the pivot of each pick
-        self._rows: list[tuple[Floats, float]] = []
-        self._explained = np.empty(0)
-
-    def scores(self) -> Floats:
-        """Return the exact σ² (n,) of the evaluated arms, on the 1/λ scale."""
-        unexplained = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
-        variance: Floats = unexplained / self._model.regularization
-        return variance
-
-    def refresh(self, positions: Indices) -> None:
-        """Do nothing, because scores are always up to date."""
-
-    def variance(self, arm: int) -> float:
-        """Return the exact σ² of `arm`, which must be evaluated."""
-        return float(self.scores()[self.arms == arm][0])
-
-    def tighten(self, arms: Indices) -> Floats:
-        """Return infinite bounds, because scores are already exact."""
-        return np.full(len(arms), np.inf)
-
-    @property
-    def most(self) -> int:
-        """See `argmax_queue.ScoredArms`."""
-        return most_arms(len(self.picks) + 2)
-
-    def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`."""
-        staying = np.ones(len(self.arms), bool)
-        staying[positions] = False
-        self.arms, self._solved = self.arms[staying], self._solved[:, staying]
-        self._explained = self._explained[staying]
-        return positions
-
-    def enter(self, arms: Indices) -> None:
-        """Evaluate `arms` (n,)."""
-        solved = np.empty((len(self.picks), len(arms)))
-        explained = np.zeros(len(arms))
-        for number, (pick, (column, pivot)) in enumerate(zip(self.picks, self._rows, strict=True)):
-            solved[number] = self._row(pick, column, pivot, arms, solved[:number])
-            explained += solved[number] ** 2
-        joined = np.append(self.arms, arms)
-        order = np.argsort(joined)
-        self.arms, self._solved = joined[order], np.hstack((self._solved, solved))[:, order]
-        self._explained = np.append(self._explained, explained)[order]
-
-    def condition(self, pulls: Sequence[int]) -> None:
-        """Add these pulls before any arm is evaluated."""
-        self.enter(np.unique(np.array(pulls, np.intp)))
-        for arm in pulls:
-            self.append(arm)
-        self.leave(np.arange(len(self.arms)))
-
-    def append(self, arm: int) -> None:
-        """Add a pull of `arm`, which must be evaluated."""
-        column = self._solved[:, self.arms == arm][:, 0]
-        pivot = self._model.diagonal[arm] + self._model.regularization - column @ column
-        # λ is a lower bound on the pivot, except for rounding
-        pivot = max(float(pivot), self._model.regularization)
-        row = self._row(arm, column, pivot, self.arms, self._solved)
-        self._solved, self._explained = np.vstack((self._solved, row)), self._explained + row**2
-        self.picks.append(arm)
-        self._rows.append((column, pivot))
-
-    def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
-        """Return the row that `pick` adds to `solved`: L⁻¹ k(picks, x) of `arms` (n,)."""
-        cross = self._model.columns.rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
-        # instead of @, so that an arm's row does not depend on the other arms in the call
-        for value, earlier in zip(column, solved, strict=True):
-            cross -= value * earlier
-        row: Floats = cross / np.sqrt(pivot)
-        return row
 
 
 AnyArms = Arms | Floats

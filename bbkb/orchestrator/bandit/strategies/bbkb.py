@@ -30,7 +30,7 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arrays import Floats, Recent
 from bbkb.orchestrator.bandit.scheduling import DriftOptions, Schedule, information_gain
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance
-from bbkb.orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
+from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue
 from bbkb.orchestrator.bandit.sparse.forecasts import PausedTrials, competing_trials, without_new_arms
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking
@@ -112,7 +112,7 @@ class Workspace:
     reason: str  # the reason of the picks with the largest bound
     pulls: list[int] = field(default_factory=list)  # those pending or picked, in this order
     left: int = 0  # the number of arms not chosen yet if `is_exploring`
-    queue: ArgmaxQueue = field(init=False)
+    queue: LazyQueue | GoalQueue = field(init=False)
     paused: PausedTrials | None = None  # the stopped trials that compete with new ones
     # the arms that cover the space on a plateau, else none; None until the first pick
     unused: Sequence[int] | None = None

@@ -179,8 +179,8 @@ def screen_arms(screen: Screen, posterior: SparsePosterior, width: float, blocke
 
 
 def values_of_all_arms(bounds: Any, count: int) -> np.ndarray:
-    arms, values = bounds.take(-np.inf, count)
-    assert bounds.top == -np.inf
+    arms, values = bounds.remaining.take(-np.inf, count)
+    assert bounds.remaining.top == -np.inf
     every = np.full(count, -np.inf)
     every[arms] = values
     return every
@@ -203,7 +203,7 @@ def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation
         bounds = screen_arms(screen, new, width)
         scores = exact_upper(new, width)
         assert (bounds.tighten(np.arange(count))[0] >= scores).all()
-        assert bounds.top >= scores.max()
+        assert bounds.remaining.top >= scores.max()
         assert (values_of_all_arms(bounds, count) >= scores).all()
         if not sweeps:
             prior = new.model.diagonal / new.model.regularization
@@ -319,9 +319,9 @@ def test_blocked_arms_are_never_taken_and_the_others_once(seed: int) -> None:
     blocked = rng.permutation(count)[: rng.integers(0, count)]
     screen_arms(old.model.screen, old, 1.0)
     bounds, taken = screen_arms(old.model.screen, new, 1.0, blocked), []
-    while bounds.top > -np.inf:
-        arms, values = bounds.take(bounds.top, 3)
-        assert bounds.top <= values.min()
+    while bounds.remaining.top > -np.inf:
+        arms, values = bounds.remaining.take(bounds.remaining.top, 3)
+        assert bounds.remaining.top <= values.min()
         taken += arms.tolist()
     assert sorted(taken) == sorted(set(range(count)) - set(blocked.tolist()))
 

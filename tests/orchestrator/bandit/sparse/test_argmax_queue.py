@@ -21,7 +21,7 @@ class Falling:
 
     def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6) -> None:
         self.every, self.slack, self.most = every, np.broadcast_to(slack, every.shape), most
-        self.arms, self.tightened = NONE, 0
+        self.arms, self.tightened, self.posterior = NONE, 0, self
 
     def scores(self) -> np.ndarray:
         return self.every[self.arms]

@@ -277,6 +277,6 @@ def test_goal_queue_rejects_to_continue_after_evaluated_arms_were_removed() -> N
     queue = GoalQueue(state, picking, nothing, 0)
     queue.top()
     queue.top()  # further arms may be appended
-    picking.leave(np.array([0]))
+    picking.posterior.leave(np.array([0]))
     with pytest.raises(AssertionError, match="evaluated arms were removed"):
         queue.top()

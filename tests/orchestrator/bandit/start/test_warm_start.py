@@ -231,7 +231,6 @@ def test_members_are_distinct_rows_ascending_with_positive_weights(
     assert dictionary.members.min() >= 0
     assert dictionary.members.max() < len(model.arms)
     assert (dictionary.weights > 0).all()
-    assert not dictionary.members.flags.writeable
     assert np.isfinite(estimated_scores(dictionary, model.kernel, model.arms, 10**exponent)).all()
 
 
@@ -265,14 +264,8 @@ def test_same_generator_gives_the_same_dictionary() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "constants", "message"),
-    [
-        ([1, 1], {"q": 1.0}, "bless needs q > 1, q1 > 0 and q2 > 0, got 1.0, 4.0 and 8.0"),
-        ([1, 1], {"q2": 0.0}, "q2 > 0"),
-        ([1, 0], {}, "a count >= 1 for each of its rows"),
-        ([1], {}, "got 1 counts of 2 rows"),
-    ],
+    ("counts", "message"), [([1, 0], "a count >= 1 for each of its rows"), ([1], "got 1 counts of 2 rows")]
 )
-def test_impossible_arguments_are_rejected(counts: list[int], constants: dict[str, float], message: str) -> None:
+def test_impossible_arguments_are_rejected(counts: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        bless(RBF(1.0), np.zeros((2, 1)), np.array(counts), 0.1, np.random.default_rng(0), **constants)
+        bless(RBF(1.0), np.zeros((2, 1)), np.array(counts), 0.1, np.random.default_rng(0))
