@@ -80,7 +80,6 @@ class ExactPosterior:
 
         `counts` (p,): the number of pulls to include for each arm; None for all.
         """
-        prior = ExactPosterior.prior(model)
         lam = model.regularization
         counts = pulls.counts[order] if counts is None else counts
         points = model.arms[order]
@@ -99,10 +98,14 @@ class ExactPosterior:
         variance = np.maximum(model.diagonal - explained, 0.0) / lam
         # log det(I + K/λ) over the multiset is log det(I + NK/λ) over the distinct arms
         gain = float(2.0 * np.log(factor.diagonal()).sum() + np.log(counts / lam).sum())
-        mean = read_only(mean + offset, np.float64)
-        variance = read_only(variance, np.float64)
-        return replace(prior, mean=mean, variance=variance, information_gain=gain)._replace_factor(
-            order, counts, factor
+        return ExactPosterior(
+            model,
+            order=read_only(order, np.intp),
+            counts=read_only(counts, np.intp),
+            factor=read_only(factor, np.float64),
+            mean=read_only(mean + offset, np.float64),
+            variance=read_only(variance, np.float64),
+            information_gain=gain,
         )
 
     def rescore(self, pulls: Pulls) -> "ExactPosterior":
@@ -128,9 +131,26 @@ class ExactPosterior:
             mean = bounded(self.mean + covariance * gain)
         # rounding can make the variance of a well-known arm negative
         variance = np.maximum(self.variance - covariance**2 / (lam * pivot), 0.0)
-        grown = self._with_row(arm, row, pivot) if arm not in self.order else self._with_another_pull(arm)
+        if arm in self.order:
+            order, counts, factor = self.order, self.counts.copy(), self.factor.copy()
+            position = int(np.flatnonzero(order == arm)[0])
+            pulled = int(counts[position])
+            counts[position] += 1
+            difference = np.zeros(len(order) - position)
+            difference[0] = math.sqrt(lam / (pulled * (pulled + 1)))  # λ/n − λ/(n + 1) under the root
+            # λ/n is a lower bound on a squared pivot, which rounding may violate
+            downdate(factor[position:, position:], difference, lam / counts[position:])
+        else:
+            order, counts = np.append(self.order, arm), np.append(self.counts, 1)
+            factor = np.zeros((len(order), len(order)))
+            factor[:-1, :-1] = self.factor
+            factor[:-1, -1] = row
+            factor[-1, -1] = math.sqrt(pivot)
         return replace(
-            grown,
+            self,
+            order=read_only(order, np.intp),
+            counts=read_only(counts, np.intp),
+            factor=read_only(factor, np.float64),
             mean=read_only(mean, np.float64),
             variance=read_only(variance, np.float64),
             information_gain=self.information_gain + math.log(pivot / lam),
@@ -153,31 +173,6 @@ class ExactPosterior:
         for part in self.model.parts():
             column[part] -= columns.rows(part, pulled) @ weights
         return row, column
-
-    def _with_row(self, arm: int, row: Floats, pivot: float) -> "ExactPosterior":
-        count = len(self.order)
-        factor = np.zeros((count + 1, count + 1))
-        factor[:count, :count] = self.factor
-        factor[:count, count] = row
-        factor[count, count] = math.sqrt(pivot)
-        return self._replace_factor(np.append(self.order, arm), np.append(self.counts, 1), factor)
-
-    def _with_another_pull(self, arm: int) -> "ExactPosterior":
-        position = int(np.flatnonzero(self.order == arm)[0])
-        pulled = int(self.counts[position])
-        lam = self.model.regularization
-        counts = self.counts.copy()
-        counts[position] += 1
-        difference = np.zeros(len(self.order) - position)
-        difference[0] = math.sqrt(lam / (pulled * (pulled + 1)))  # λ/n − λ/(n + 1) under the root
-        factor = self.factor.copy()
-        # λ/n is a lower bound on a squared pivot, which rounding may violate
-        downdate(factor[position:, position:], difference, lam / counts[position:])
-        return self._replace_factor(self.order, counts, factor)
-
-    def _replace_factor(self, order: Indices, counts: Indices, factor: Floats) -> "ExactPosterior":
-        frozen = read_only(factor, np.float64)
-        return replace(self, order=read_only(order, np.intp), counts=read_only(counts, np.intp), factor=frozen)
 
 
 def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -> tuple[Floats, float]:

@@ -14,7 +14,7 @@ standard deviation is √λ σ, with the σ² of the 1/λ scale. Both are in `st
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
@@ -56,8 +56,7 @@ class ExactState(SparseState):
     def begin(cls, base: SparseState, **further: Any) -> Self:
         """Return the state before any pull, with the prior belief and the `further` fields of a
         subclass."""
-        values = {field.name: getattr(base, field.name) for field in fields(base)}
-        return cls(**values, belief=ExactPosterior.prior(base.model), **further)
+        return cls.of(base, belief=ExactPosterior.prior(base.model), **further)
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
         """Return the state of the next round, with these pulls and set-aside arms.
@@ -67,7 +66,15 @@ class ExactState(SparseState):
         """
         after = calibrate(super().observe(observations), self, observations, model, self.moments)
         arms, rewards = arms_and_rewards(observations)
-        belief = self._pull(arms, rewards) if model is None else after._score(arms)
+        if model is not None:
+            return replace(after, belief=after._score(arms))
+        belief = self.belief
+        if len(arms) > _MANY and not len(belief.order):  # existing data
+            pulls = Pulls.none(len(belief.model.arms)).add(arms, rewards)
+            order = np.array(list(dict.fromkeys(arms)), np.intp)
+            return replace(after, belief=ExactPosterior.of(belief.model, pulls, order))
+        for arm, reward in zip(arms, rewards, strict=True):
+            belief = belief.pull(arm, reward)
         return replace(after, belief=belief)
 
     def restore(self, observations: Sequence[Observation], model: Model | None, record: Record) -> Self:
@@ -81,17 +88,6 @@ class ExactState(SparseState):
     def record(self) -> Record:
         """Return the record that `restore` reads."""
         return {"initial": list(self.initial), **calibration_record(self)}
-
-    def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
-        """Return the belief after these additional pulls."""
-        belief = self.belief
-        if len(arms) > _MANY and not len(belief.order):  # existing data
-            pulls = Pulls.none(len(belief.model.arms)).add(arms, rewards)
-            order = np.array(list(dict.fromkeys(arms)), np.intp)
-            return ExactPosterior.of(belief.model, pulls, order)
-        for arm, reward in zip(arms, rewards, strict=True):
-            belief = belief.pull(arm, reward)
-        return belief
 
     def _score(self, arms: Sequence[int]) -> ExactPosterior:
         """Return the belief after additional pulls of `arms`, with new scores of all arms and,
@@ -135,7 +131,6 @@ class ExactState(SparseState):
 
 
 E = TypeVar("E", bound=ExactState)
-Score = Callable[[ExactState], Floats]
 
 
 class ExactStrategy(ModelOptions, ABC, Generic[E]):
@@ -145,10 +140,6 @@ class ExactStrategy(ModelOptions, ABC, Generic[E]):
     """
 
     warm_start: AnyWarmStart | None = None  # None unless a strategy has this field
-
-    @abstractmethod
-    def ask(self, state: E, pending: Sequence[int], limit: int) -> Decision:
-        """See `Strategy.ask`."""
 
     @abstractmethod
     def width_at(self, state: E) -> float:
@@ -169,6 +160,18 @@ class ExactStrategy(ModelOptions, ABC, Generic[E]):
         """Return the state after these pulls; draws nothing. If all failed, the prior decides."""
         return state.observe(observations, self.model)
 
+    def next_pull(
+        self, state: E, pending: Sequence[int], limit: int, scores: Callable[[], Floats]
+    ) -> Decision:  # fmt: skip
+        """Return `verification.next_pull` with the arm of the largest of `scores` (A,), which are −∞ for arms
+        that may not be chosen. Ties go to the lowest index."""
+
+        def best(blocked: Indices) -> int:
+            return state.best(scores(), blocked)
+
+        width = self.width_at(state)
+        return verification.next_pull(state, pending, limit, self.verify, best, width, state.moments)
+
     def recorded(self, state: E) -> Record:
         """Return the warm start's arms and the fitted values."""
         return state.record()
@@ -184,21 +187,6 @@ class ExactStrategy(ModelOptions, ABC, Generic[E]):
     def posterior(self, state: E) -> Posterior:
         """Return the belief over all arms at `state`. Its bounds are NaN if there is no width."""
         return state.display(self.width_at(state))
-
-
-def next_pull(
-    state: ExactState, pending: Sequence[int], limit: int, score: Score, width: float, verify: float = 0.0
-) -> Decision:  # fmt: skip
-    """Return `verification.next_pull` with the arm of the largest `score`.
-
-    `score` returns (A,), with −∞ for arms that may not be chosen; arms that were set aside are
-    always excluded. Ties go to the lowest index.
-    """
-
-    def best(blocked: Indices) -> int:
-        return state.best(score(state), blocked)
-
-    return verification.next_pull(state, pending, limit, verify, best, width, state.moments)
 
 
 @dataclass(frozen=True)
@@ -239,7 +227,7 @@ class Improvement(ExactStrategy[ExactState]):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm unless one is pending: first the warm start's arms, then the argmax."""
-        return next_pull(state, pending, limit, self.scores, self.width_at(state), self.verify)
+        return self.next_pull(state, pending, limit, lambda: self.scores(state))
 
 
 def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:

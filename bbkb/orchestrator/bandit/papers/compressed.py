@@ -357,7 +357,7 @@ class CompressedUCB(Compressed):
         if self.width is not None:
             return self.width * math.sqrt(state.noise)
         if self.decision_set == "finite":
-            beta = 2.0 * math.log(len(state.arms) * step**2 * math.pi**2 / (6.0 * self.delta))
+            beta = 2.0 * math.log(len(state.model.arms) * step**2 * math.pi**2 / (6.0 * self.delta))
         else:  # the paper prints X for Srinivas' 2 (2010, Theorem 2)
             features = state.model.arms
             d = features.shape[1]

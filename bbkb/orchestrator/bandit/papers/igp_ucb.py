@@ -15,7 +15,7 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
-from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy, next_pull
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy
 from bbkb.orchestrator.bandit.options import Width
 from bbkb.orchestrator.bandit.papers.domains import RkhsOptions
 from bbkb.orchestrator.bandit.scheduling import information_growth, rkhs_width
@@ -87,26 +87,24 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm unless one is pending: the warm start, then argmax μ + β σ on the grid."""
 
-        def on_grid(observed: ExactState) -> Floats:
+        def on_grid() -> Floats:
             grid = self.grid(state)
             scores = np.full(len(state.order), -np.inf)
-            scores[grid] = observed.display(self.width_at(state)).ucb[grid]
+            scores[grid] = self.posterior(state).ucb[grid]
             return scores
 
-        return next_pull(state, pending, limit, on_grid, self.width_at(state), self.verify)
+        return self.next_pull(state, pending, limit, on_grid)
 
     def width_at(self, state: GridState) -> float:
         """Return √λ β_t at `state`, for σ of the 1/λ scale (Chowdhury and Gopalan 2017, Thm 2)."""
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
-        beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
-        return math.sqrt(self.regularization) * beta
-
-    def _information(self, pulls: int) -> float:
-        """Return γ_s at s = `pulls`."""
+        pulls = state.pulls.total
         if self.information == "kernel":
-            return information_growth(self.kernel, pulls)
-        return math.sqrt(pulls) if self.information == "sqrt" else math.log(max(pulls, 1))
+            growth = information_growth(self.kernel, pulls)
+        else:
+            growth = math.sqrt(pulls) if self.information == "sqrt" else math.log(max(pulls, 1))
+        return math.sqrt(self.regularization) * rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
 
 
 def farthest_first(arms: Floats, count: int) -> Indices:

@@ -5,9 +5,9 @@ the data to which it is fitted (`Knowledge`), and the calibrated model with its 
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, fields, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -83,13 +83,6 @@ class Calibration:
 def is_noisy(fitted: Fitted) -> bool:
     """Return whether the noise is so large that it may explain the best mean reward."""
     return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
-
-
-def begin_model(model: Model, features: Floats, layout: Layout) -> tuple[SparseModel, Calibration]:
-    """Return the model before any pull of arms with `features` (A, d)."""
-    fitted = model.begin(layout)
-    sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)
-    return sparse, Calibration(fitted)
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
@@ -369,10 +362,10 @@ class SparseState:
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
-        return self.model.arms
+    @classmethod
+    def of(cls, base: "SparseState", **further: Any) -> Self:
+        """Return the state of a subclass with the fields of `base` and its `further` fields."""
+        return cls(**{one.name: getattr(base, one.name) for one in fields(base)}, **further)
 
     @cached_property
     def knowledge(self) -> Knowledge:
@@ -458,14 +451,13 @@ class SparseState:
         """Return the number of picks before the next one: results, failures and open pulls."""
         return self.pulls.total + len(self.failed) + open_pulls
 
+    @cached_property
+    def _start_left(self) -> list[int]:
+        return self._start_without(())
+
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
         """Return the warm start's arms not learned, pending or set aside, in order."""
-        return self._start_without(pending) if self._is_start_left else []
-
-    @cached_property
-    def _is_start_left(self) -> bool:
-        """Whether the warm start has an arm left if no arm is pending."""
-        return bool(self._start_without(()))
+        return self._start_without(pending) if self._start_left else []
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
         pulls = Counter({arm: int(self.pulls.counts[arm]) for arm in self.initial}) + Counter(pending)
@@ -530,25 +522,9 @@ def recorded_start(initial: Sequence[int], count: int) -> tuple[int, ...]:
     return arms
 
 
-def initial_state(
-    model: SparseModel,
-    initial: tuple[int, ...],
-    layout: Layout | None = None,
-    calibration: Calibration | None = None,
-    goals: Goals = SINGLE,
-    log_prior: Floats | None = None,
-) -> SparseState:
+def initial_state(model: SparseModel, initial: tuple[int, ...] = ()) -> SparseState:
     """Return the state before any pull."""
-    pulls = Pulls.none(len(model.arms), goals.further)
-    return SparseState(
-        model,
-        pulls,
-        initial=initial,
-        layout=layout,
-        calibration=calibration,
-        goals=goals,
-        log_prior=log_prior,
-    )
+    return SparseState(model, Pulls.none(len(model.arms)), initial=initial)
 
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:

@@ -19,14 +19,13 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
-from bbkb.orchestrator.bandit.curves import Curves
 from bbkb.orchestrator.bandit.model.model import Model, ModelOptions
 from bbkb.orchestrator.bandit.model.reliability import reliability_and_cautious
 from bbkb.orchestrator.bandit.options import Options, Oversampling
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate
 from bbkb.orchestrator.bandit.scheduling import WidthOptions, information_gain
-from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
+from bbkb.orchestrator.bandit.sparse.curve_fit import pair_variances
 from bbkb.orchestrator.bandit.sparse.forecasts import forecasts
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.state import (
@@ -70,12 +69,14 @@ class DictionaryOptions(Options):
     dictionary_limit: DictionaryLimit = None
 
 
-def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
+def inclusion_probabilities(
+    pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling, limit: int | None = None
+) -> Floats:
     """Return the probability (p,) that each pulled arm, in the order of `pulls.arms`, enters the
     dictionary.
 
     `variance` (p,): the arms' variances σ̃²_fb at the start of the batch (see the proof of Theorem
-    1).
+    1). `limit`: the largest expected size; if q̄ would exceed it, the largest possible q̄ is used.
 
     * `pulls`: each pull enters with probability p = min(1, q̄ σ̃²_fb), and duplicates count once, so
       an arm with n pulls enters with probability 1 − (1 − p)ⁿ.
@@ -86,11 +87,18 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
     * `stable`: like `arms`. With a `variance` from `without_own_pulls`, no probability is
       smaller, it is 1 for an arm with many pulls, and it hardly depends on whether the arm is an atom.
     """
-    if resampling != "pulls":
-        return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
-    single = np.minimum(1.0, oversampling * variance)
-    with np.errstate(divide="ignore"):  # log1p(−1) = −∞ is correct: the arm enters with certainty
-        return -np.expm1(pulls.counts[pulls.arms] * np.log1p(-single))
+    counts = pulls.counts[pulls.arms]
+
+    def probabilities(factor: float) -> Floats:
+        if resampling != "pulls":
+            return np.minimum(1.0, factor * counts * variance)
+        single = np.minimum(1.0, factor * variance)
+        with np.errstate(divide="ignore"):  # log1p(−1) = −∞ is correct: the arm enters with certainty
+            return -np.expm1(counts * np.log1p(-single))
+
+    if limit is None:
+        return probabilities(oversampling)
+    return probabilities(_largest_factor(lambda factor: float(probabilities(factor).sum()), oversampling, limit))
 
 
 def without_own_pulls(counts: Indices, variance: Floats, embedded: Floats) -> Floats:
@@ -119,12 +127,11 @@ def resparsify(
 
     With `stable`, an arm has the same random number in every draw: an atom leaves only if its
     probability decreases. So the posterior changes little from one draw to the next, and
-    `UpperBounds` stay tight. `limit`: the largest expected size; if q̄ would exceed it, the largest
-    possible q̄ is used. Raises ValueError if nothing was pulled.
+    `UpperBounds` stay tight. Raises ValueError if nothing was pulled.
     """
     if pulls.total == 0:
         raise ValueError("resparsify needs at least one pull with a reward, got none")
-    probabilities = _within(limit, pulls, variance, oversampling, resampling)
+    probabilities = inclusion_probabilities(pulls, variance, oversampling, resampling, limit)
     numbers = _numbers_of(pulls.arms) if resampling == "stable" else rng.random(len(probabilities))
     atoms = pulls.arms[numbers < probabilities]
     atoms_or_best = atoms if len(atoms) else pulls.arms[[np.argmax(probabilities)]]
@@ -155,17 +162,6 @@ def _numbers_of(arms: Indices) -> Floats:
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     bits = (bits ^ (bits >> np.uint64(31))) >> np.uint64(11)
     return bits.astype(np.float64) * 2.0**-53
-
-
-def _within(limit: int | None, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Return the probabilities (p,) for the largest q̄ for which their sum is at most `limit`."""
-
-    def probabilities(factor: float) -> Floats:
-        return inclusion_probabilities(pulls, variance, factor, resampling)
-
-    if limit is None:
-        return probabilities(oversampling)
-    return probabilities(_largest_factor(lambda factor: float(probabilities(factor).sum()), oversampling, limit))
 
 
 def _largest_factor(size: Callable[[float], float], most: float, limit: int) -> float:
@@ -301,8 +297,10 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         if not over_steps and (not has_learned or not after.pulls.total):
             return after
         after = calibrate(after, state, observations, self.model)
-        if after.curve_evidence is not None:
-            return self._draw_pairs(after, after.curve_evidence, posterior_before(state, after), oversampling)
+        if (evidence := after.curve_evidence) is not None:
+            variances = pair_variances(posterior_before(state, after), evidence)
+            most = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
+            return replace(after, dictionary=draw_pairs(evidence.values.numbers, variances, oversampling, most))
         pulled = after.evidence.arms
         before = posterior_before(state, after)
         _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
@@ -347,17 +345,6 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
             sizes["dictionary_bound"] = 9.0 * self.drift_factor * (1.0 + largest_prior) * oversampling * dimension
         return {name: float(f"{size:.4g}") for name, size in sizes.items()}
 
-    @property
-    def _pair_limit(self) -> int:
-        """The largest number of atoms of a model over steps."""
-        return min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
-
-    def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior, oversampling: float) -> S:
-        """Return `after` with a dictionary of pairs, drawn by their variances under `before`."""
-        variances = pair_variances(before, evidence)
-        dictionary = draw_pairs(evidence.values.numbers, variances, oversampling, self._pair_limit)
-        return replace(after, dictionary=dictionary)
-
     def with_curves(self, state: S, update: CurveUpdate) -> S:
         """See `LearnsCurves`."""
         return state.with_curves(update)
@@ -373,15 +360,17 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
     def recorded(self, state: S) -> Record:
         """Return the dictionary with its sizes, the information gain, the warm start's arms, the fitted values,
         and the reliability of steps if there are learning curves."""
-        knowledge = state.knowledge
-        return {
+        record = {
             "dictionary": state.dictionary.tolist(),
             **self._sizes(state),
             "information_gain": state.information_gain,
             "initial": list(state.initial),
             **calibration_record(state),
-            **(_reliability(knowledge.curves) if knowledge.learns_curves else {}),
         }
+        if not state.knowledge.learns_curves:
+            return record
+        likely, cautious = reliability_and_cautious(state.knowledge.curves)
+        return {**record, "reliability": likely, "cautious_reliability": cautious}
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """Like `tell`, with the drawn and fitted values of `record`; fits nothing."""
@@ -406,10 +395,3 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         variance = state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
         return Posterior(mean=mean, variance=variance, ucb=freeze(ucb), unit=state.model.regularization)
-
-
-def _reliability(curves: Curves) -> Record:
-    """Return the estimated correlations between values at steps and final ones, and cautious ones,
-    which are at most as large."""
-    likely, cautious = reliability_and_cautious(curves)
-    return {"reliability": likely, "cautious_reliability": cautious}

@@ -153,19 +153,18 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     outlier = is_outlier(means) | is_outside
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
-    is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
+    plausible = means[~outlier]
+    layout = state.layout
+    kernel = state.model.kernel
+    if is_luck and layout is not None and not layout.repeats and isinstance(kernel, AnyKernel):
+        # without repeats, the differences around the best arm show whether they are noise
+        is_luck = local_noise(state.model.arms[arms[~outlier]], plausible, layout, kernel) > NO_NOISE
     if not is_luck:
         return int(arms[np.argmax(np.where(outlier, -np.inf, means))]) if outlier.any() else None
-    is_allowed = ~outlier & (means >= _least_plausible(state, means[~outlier]))
+    is_allowed = ~outlier
+    if layout is None or not layout.repeats:  # else estimates include the arms' own rewards
+        is_allowed &= means >= np.sort(plausible)[-max(LEAST_PLAUSIBLE, len(plausible) // PLAUSIBLE_PART) :][0]
     return int(arms[np.argmax(np.where(is_allowed, Estimates.of(state, belief).means, -np.inf))])
-
-
-def _least_plausible(state: SparseState, means: Floats) -> float:
-    """Return the smallest of the `means` (p,) whose arm can be recommended; −∞ if arms repeat, because
-    estimates then include the arms' own rewards."""
-    if state.layout is not None and state.layout.repeats:
-        return -math.inf
-    return float(np.sort(means)[-max(LEAST_PLAUSIBLE, len(means) // PLAUSIBLE_PART) :][0])
 
 
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
@@ -181,14 +180,6 @@ def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> in
     if predictions.noise <= NEGLIGIBLE_NOISE:
         return None
     return int(predictions.arms[np.argmax(predictions.means)])
-
-
-def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
-    """Return whether the differences between the `means` (p,) of the `arms` around the best one are
-    not noise, judged without repeated pulls."""
-    if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
-        return False
-    return local_noise(state.model.arms[arms], means, state.layout, state.model.kernel) <= NO_NOISE
 
 
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
@@ -298,13 +289,6 @@ class OpenArms:
         return OpenArms(chosen, left) if left else OpenArms(blocked, 0, EXHAUSTED)
 
 
-def explores(state: SparseState, open_pulls: int) -> bool:
-    """Return whether the next pick, after this number of open pulls, may explore."""
-    picks = state.picks_before(open_pulls)
-    peak = state.milestones.peak
-    return peak.explorations(picks + 1) > peak.explorations(picks) or not has_best(state) or has_plateau(state)
-
-
 def has_best(state: SparseState) -> bool:
     """Return whether there is a best arm to repeat. False with several objectives, and with learning
     curves, whose model lacks individual effects of arms."""
@@ -386,7 +370,10 @@ def repeat_due(
 ) -> tuple[int, str] | None:
     """Return the arm that the next pick repeats, and the reason, while other arms are left; None if
     it does not repeat one. See `next_arm`."""
-    if not explores(state, len(open_pulls)):
+    picks = state.picks_before(len(open_pulls))
+    peak = state.milestones.peak
+    explores = peak.explorations(picks + 1) > peak.explorations(picks)
+    if not explores and has_best(state) and not has_plateau(state):
         best = estimates().best(state.blocked_arms())
         return None if best is None else (best, EXPLOITATION)
     if not is_verification_due(state, open_pulls, verify) or not may_verify(state):

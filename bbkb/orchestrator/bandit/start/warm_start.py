@@ -41,7 +41,7 @@ from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.argmax_queue import NOTHING
 from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
-from bbkb.orchestrator.bandit.sparse.state import SparseState, begin_model, initial_state
+from bbkb.orchestrator.bandit.sparse.state import Calibration, SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import refit
 from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation
@@ -352,9 +352,19 @@ def begin_state(
     if model is None:
         sparse = SparseModel(published[0], checked.features, published[1])
         calibration = None
+        if not checked.goals.is_single:
+            raise ValueError("several objectives or constraints need the calibrated model: leave strategy.preset out")
     else:
-        sparse, calibration = begin_model(model, checked.features, layout)
-    initial = () if warm_start is None else warm_start.draw(sparse, rng, layout)
-    if not checked.goals.is_single and model is None:
-        raise ValueError("several objectives or constraints need the calibrated model: leave strategy.preset out")
-    return initial_state(sparse, initial, layout, calibration, checked.goals, log_prior=checked.log_prior)
+        fitted = model.begin(layout)
+        kernel = model.kernel_of(fitted, layout)
+        sparse = SparseModel(kernel, checked.features, fitted.noise, model.outputs, model.mean)
+        calibration = Calibration(fitted)
+    return SparseState(
+        sparse,
+        Pulls.none(len(checked), checked.goals.further),
+        initial=() if warm_start is None else warm_start.draw(sparse, rng, layout),
+        layout=layout,
+        calibration=calibration,
+        goals=checked.goals,
+        log_prior=checked.log_prior,
+    )

@@ -7,7 +7,7 @@ arms' covariance matrix.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated
 
@@ -78,8 +78,7 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """Return the state before any pull of `arms` (A, d). Raises ValueError for bad arms."""
         base = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
-        settings = {field.name: getattr(base, field.name) for field in fields(base)}
-        return AsyncTSState(**settings, seed=int(rng.integers(2**32)), over=0)
+        return AsyncTSState.of(base, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
         """Return one draw for each pick, at most as many as `limit` and `batch_size` allow. The

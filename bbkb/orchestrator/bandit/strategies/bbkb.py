@@ -82,21 +82,7 @@ from bbkb.orchestrator.bandit.strategy import (
     refusal,
 )
 
-
-@dataclass(frozen=True)
-class Named:
-    """The arm that a picker names."""
-
-    arm: int
-    reason: str  # the reason of the pick
-
-
-@dataclass(frozen=True)
-class Shares:
-    """The shares of the picks, in [0, 1], that need not be the arm with the largest bound."""
-
-    verify: float
-    coverage: float
+Named = tuple[int, str]  # the arm that a picker names, and the reason of the pick
 
 
 @dataclass
@@ -106,7 +92,9 @@ class Workspace:
     state: SparseState
     picking: Picking
     drift: Drift
-    shares: Shares
+    # the shares of the picks, in [0, 1], that need not be the arm with the largest bound
+    verify: float
+    coverage: float
     is_exploring: bool  # whether only verification and exploitation repeat arms
     verifies: bool  # whether verification repeats arms
     reason: str  # the reason of the picks with the largest bound
@@ -126,13 +114,20 @@ class Workspace:
         drift: Drift,
         arms: OpenArms,
         pending: Sequence[int],
-        shares: Shares,
+        verify: float,
+        coverage: float,
     ) -> Self:
         """Return the workspace with these pending pulls."""
         is_exploring = arms.left > 0
         verifies = is_exploring and may_verify(state)
-        workspace = cls(state, picking, drift, shares, is_exploring, verifies, arms.reason)
-        workspace._add_pending(pending)
+        workspace = cls(state, picking, drift, verify, coverage, is_exploring, verifies, arms.reason)
+        posterior = picking.posterior
+        if isinstance(posterior, ConditionedPosterior) and isinstance(drift, NoDrift):
+            posterior.extend(pending)
+            workspace.pulls.extend(pending)
+        else:
+            for arm in pending:
+                workspace._append(arm)
         if verifies:  # entered arms that are blocked are excluded; see `prospect`
             picking.look_at(state.pulls.arms)
         if state.goals.is_single:
@@ -141,36 +136,30 @@ class Workspace:
             workspace.queue = GoalQueue(state, picking, arms.blocked, state.pulls.total + len(pending))
         return workspace
 
-    def begin_batch(self, state: SparseState, left: int, paused: PausedTrials | None) -> None:
-        """Set the attributes that differ between two `ask`s with the same posterior."""
-        self.state = state
-        self.left = left
-        self.paused = paused
-
     @cached_property
     def estimates(self) -> Estimates:
         """The estimates of the evaluated arms."""
         return Estimates.of(self.state)
 
     @property
-    def is_spent(self) -> bool:
-        """Whether the pulls have spent the drift budget."""
-        return self.drift.is_spent()
-
-    @property
     def is_open(self) -> bool:
         """Whether this workspace has another pick."""
-        return not self.is_spent and (not self.is_exploring or self.left > 0)
+        return not self.drift.is_spent() and (not self.is_exploring or self.left > 0)
 
     def pick(self) -> Pick:
         """Return the next pick, and add it to the pulls."""
-        named = next(named for picker in PICKERS if (named := picker(self)) is not None)
-        pick = self._continued(named.arm)
-        if pick is None:
-            pick = replace(self._append(named.arm), reason=named.reason)
+        arm, reason = next(named for picker in PICKERS if (named := picker(self)) is not None)
+        trial = None
+        if self.paused is not None:
+            new = self.picking.pick(arm)
+            trial = self.paused.take(new.mean, new.variance * self.state.model.regularization)
+        if trial is None:
+            pick = replace(self._append(arm), reason=reason)
+        else:  # its bound exceeds that of a new trial of the arm
+            pick = replace(self._append(trial.arm), trial=trial.trial)
         if self.is_exploring or not self.state.repeats:
             self.queue.block(pick.arm)
-        self.left -= named.reason not in (VERIFICATION, EXPLOITATION)
+        self.left -= reason not in (VERIFICATION, EXPLOITATION)
         return pick
 
     def prospect(self) -> Prospect:
@@ -193,24 +182,6 @@ class Workspace:
             bounds += bonus[arms] - bonus.min()  # no other bound can exceed it by more
         return state.knowledge.prospect(float(bounds.max()))
 
-    def _continued(self, arm: int) -> Pick | None:
-        """Return the pick that continues a stopped trial whose bound exceeds that of a new trial of
-        `arm`; None if there is no such trial."""
-        if self.paused is None:
-            return None
-        new = self.picking.pick(arm)
-        trial = self.paused.take(new.mean, new.variance * self.state.model.regularization)
-        return None if trial is None else replace(self._append(trial.arm), trial=trial.trial)
-
-    def _add_pending(self, pending: Sequence[int]) -> None:
-        posterior = self.picking.posterior
-        if isinstance(posterior, ConditionedPosterior) and isinstance(self.drift, NoDrift):
-            posterior.extend(pending)
-            self.pulls.extend(pending)
-            return
-        for arm in pending:
-            self._append(arm)
-
     def _append(self, arm: int) -> Pick:
         """Add a pull of `arm`, and return its pick with the variance before the pull."""
         pick = self.picking.pick(arm)
@@ -224,8 +195,7 @@ def repeat(workspace: Workspace) -> Named | None:
     """Name one of the best arms, because values are noisy or exploration ends."""
     if not workspace.is_exploring:
         return None
-    due = repeat_due(workspace.state, workspace.pulls, workspace.shares.verify, lambda: workspace.estimates)
-    return None if due is None else Named(*due)
+    return repeat_due(workspace.state, workspace.pulls, workspace.verify, lambda: workspace.estimates)
 
 
 def known_best(workspace: Workspace) -> Named | None:
@@ -240,7 +210,7 @@ def known_best(workspace: Workspace) -> Named | None:
     new = workspace.picking.pick(workspace.queue.top())
     if best is None or not workspace.estimates.exceeds(best, new.mean, new.variance * state.model.regularization):
         return None
-    return Named(best, EXPLOITATION)
+    return best, EXPLOITATION
 
 
 def spread(workspace: Workspace) -> Named | None:
@@ -255,23 +225,23 @@ def spread(workspace: Workspace) -> Named | None:
         return None
     picked = set(workspace.pulls)
     arm = next((arm for arm in workspace.unused if arm not in picked), None)
-    return None if arm is None else Named(arm, "spread")
+    return None if arm is None else (arm, "spread")
 
 
 def coverage(workspace: Workspace) -> Named | None:
     """Name the most promising arm of a level that lacks evaluations."""
     state = workspace.state
-    if not state.goals.is_single or not is_coverage_due(state, len(workspace.pulls), workspace.shares.coverage):
+    if not state.goals.is_single or not is_coverage_due(state, len(workspace.pulls), workspace.coverage):
         return None
     if workspace.level_picker is None:
         workspace.level_picker = LevelPicker(state, workspace.picking.width)
     lacking = workspace.level_picker.lacking_arm(workspace.pulls)
-    return None if lacking is None else Named(lacking, "coverage")
+    return None if lacking is None else (lacking, "coverage")
 
 
 def largest_bound(workspace: Workspace) -> Named:
     """Name the arm with the largest upper bound (BBKB Algorithm 1, line 6)."""
-    return Named(workspace.queue.top(), workspace.reason)
+    return workspace.queue.top(), workspace.reason
 
 
 Picker = Callable[[Workspace], Named | None]
@@ -362,8 +332,18 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         if continued is not None:
             return continued
         count = state.picks_left(pending, limit)
-        workspace = self._workspace(state, pending)
-        if workspace.is_spent:
+        arms = OpenArms.of(state, pending, self.verify)
+        # the workspace of an `ask` that ended with the same pulls is used again, so choosing arms one by one
+        # costs no more than choosing a batch; it is taken, so two calls never use one at the same time
+        workspace = self._kept_workspaces.take(_workspace_key(state, pending, arms.left > 0))
+        if workspace is None:
+            picking = Picking.begin(state, self.width_at(state), arms.blocked, is_conditioned=self.model is not None)
+            drift = self._drift(picking.posterior)
+            workspace = Workspace.begin(state, picking, drift, arms, pending, self.verify, self.coverage)
+        workspace.state = state
+        workspace.left = arms.left
+        workspace.paused = None if isinstance(self.width, str) else competing_trials(state, pending, self.width)
+        if workspace.drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards have not arrived")
         has_prospect = count > 0 and workspace.is_open and state.knowledge.has_prospect
         prospect = workspace.prospect() if has_prospect else None
@@ -371,7 +351,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         while len(picks) < count and workspace.is_open:
             picks.append(workspace.pick())
         self._kept_workspaces.put(_workspace_key(state, workspace.pulls, workspace.is_exploring), workspace)
-        is_spent = workspace.is_spent
+        is_spent = workspace.drift.is_spent()
         decision = Choose(tuple(picks), "drift budget" if is_spent else "limit", prospect)
         if is_spent or len(picks) == count:
             return decision
@@ -382,24 +362,16 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
             return decision
         return replace(further, picks=(*picks, *further.picks), prospect=prospect)
 
-    def _workspace(self, state: SparseState, pending: Sequence[int]) -> Workspace:
-        """Return the workspace of a batch at `state` with these pending pulls.
-
-        The workspace of an `ask` that ended with the same pulls is reused, so choosing arms one by
-        one costs no more than choosing a batch. It is removed from the cache, so two calls never
-        use one workspace at the same time.
-        """
-        arms = OpenArms.of(state, pending, self.verify)
-        workspace = self._kept_workspaces.take(_workspace_key(state, pending, arms.left > 0))
-        if workspace is None:
-            width = self.width_at(state)
-            picking = Picking.begin(state, width, arms.blocked, is_conditioned=self.model is not None)
-            drift = _drift(self, picking.posterior)
-            workspace = Workspace.begin(state, picking, drift, arms, pending, Shares(self.verify, self.coverage))
-        deviations = self.width
-        paused = None if isinstance(deviations, str) else competing_trials(state, pending, deviations)
-        workspace.begin_batch(state, arms.left, paused)
-        return workspace
+    def _drift(self, batch: AnyBatch) -> Drift:
+        """Return the termination rule of a batch."""
+        if self.never_waits:
+            return NoDrift()
+        if self.termination == "product":
+            return ProductDrift(self.ratio_threshold)
+        if self.termination == "global_then_local":
+            return LocalDrift(batch, self.ratio_threshold, self.local_covariance)
+        rule = RatioDrift if self.termination == "ratio" else GlobalDrift
+        return rule(batch, self.ratio_threshold)
 
     @cached_property
     def _kept_workspaces(self) -> Recent[_Key, Workspace]:
@@ -476,16 +448,3 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 def _workspace_key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> _Key:
     """Return all values on which a workspace depends; posteriors by identity."""
     return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
-
-
-def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
-    """Return the termination rule of a batch that the options of `strategy` specify."""
-    if strategy.never_waits:
-        return NoDrift()
-    if strategy.termination == "product":
-        return ProductDrift(strategy.ratio_threshold)
-    if strategy.termination == "global_then_local":
-        return LocalDrift(batch, strategy.ratio_threshold, strategy.local_covariance)
-    if strategy.termination == "ratio":
-        return RatioDrift(batch, strategy.ratio_threshold)
-    return GlobalDrift(batch, strategy.ratio_threshold)

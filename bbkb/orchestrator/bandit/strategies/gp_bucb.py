@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -39,23 +39,20 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
         if wait:
             return wait
         start = next_start(state, pending, limit, never_waits=self.never_waits)
-        picks = tuple(Pick(arm) for arm in start)
+        picks = [Pick(arm) for arm in start]
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
-            return Choose(picks, "warm start")
-        batch = self._choose(state, (*pending, *start), limit - len(start))
-        return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
-
-    def _choose(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
+            return Choose(tuple(picks), "warm start")
         drift: Drift = NoDrift() if self.never_waits else ProductDrift(self.ratio_threshold)
         belief = state.belief
         width = self.width_at(state)
-        pulls = list(pending)
-        for arm in pending:
+        pulls = [*pending, *start]
+        left = state.picks_left(pulls, limit - len(start))
+        for arm in pulls:
             belief = _append(belief, arm, drift)
         if drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards have not arrived")
-        picks: list[Pick] = []
-        while len(picks) < state.picks_left(pending, limit) and not drift.is_spent():
+        while left and not drift.is_spent():
+            left -= 1
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)

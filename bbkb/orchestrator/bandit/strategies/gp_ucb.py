@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy, Improvement, log_improvement, next_pull
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy, Improvement, log_improvement
 from bbkb.orchestrator.bandit.options import Width
 from bbkb.orchestrator.bandit.scheduling import WidthOptions
 from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
@@ -40,8 +40,7 @@ class GPUCB(WidthOptions, ExactStrategy[ExactState]):
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm unless one is pending: first those of the warm start, then argmax u."""
-        width = self.width_at(state)
-        return next_pull(state, pending, limit, lambda observed: self.posterior(observed).ucb, width, self.verify)
+        return self.next_pull(state, pending, limit, lambda: self.posterior(state).ucb)
 
     def width_at(self, state: ExactState) -> float:
         """Return β at `state`: a factor on σ of the 1/λ scale."""

@@ -11,7 +11,7 @@ scaled or fitted then. docs/guarantees.md lists every option beside the value of
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -61,10 +61,6 @@ _CALIBRATED: Mapping[str, object] = {
     "termination": "global_then_local",
     "norm_bound": 0.2,  # of scores, for a width by the formula
 }
-
-_LEFT_OUT = object()  # the option keeps the default of its class
-_DRAWS: Mapping[str, object] = {"width": 1.0}  # for picks by draws from the posterior
-_BATCHES: Mapping[str, object] = {"wait": Waiting.DRIFT_BUDGET, "batch_size": _LEFT_OUT}
 
 
 @dataclass(frozen=True)
@@ -121,16 +117,36 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(cls)}
     preset = explicit.pop("preset", None) if "preset" not in names else None
     if preset == Preset.THEORY:
-        return {**_theorem_settings(cls), **explicit}
+        conditions = _THEOREMS.get(STRATEGIES.name_of(cls))
+        if conditions is None:
+            raise ValueError(
+                f"strategy.preset must be paper or calibrated: theory is of bbkb and bkb, not {cls.__name__}"
+            )
+        return {**{one.option: one.setting for one in conditions}, "oversampling": "theory", **explicit}
     if "model" not in names:
         if preset not in (None, Preset.PAPER):
             raise ValueError(f"strategy.preset must be paper or left out: {cls.__name__} has no model, got {preset!r}")
         return explicit
+    if preset is not None and preset not in list(Preset):
+        raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {preset!r}")
+    model = explicit.get("model")
     published = [name for name in _PUBLISHED if name in explicit]
-    _check_preset(preset, published if "model" not in explicit else [])
-    if preset == Preset.PAPER or (explicit.get("model") is None and published):
+    if preset == Preset.CALIBRATED and published and "model" not in explicit:
+        raise ValueError(
+            f"strategy.preset must be paper if strategy.{published[0]} is given, because calibrated settings "
+            "fit the model"
+        )
+    if preset == Preset.PAPER or (model is None and published):
         return explicit
-    return {**_calibrated(cls, names, explicit.get("mode")), **explicit, **_early_fit(explicit.get("model"))}
+    settings = dict(_CALIBRATED)
+    if issubclass(cls, AsyncTS):
+        settings["width"] = 1.0  # for picks by draws from the posterior
+    if explicit.get("mode") == "batch":
+        settings["wait"] = Waiting.DRIFT_BUDGET
+        del settings["batch_size"]
+    if isinstance(model, Mapping):  # of a file; the start is short, and so is the first fit
+        explicit["model"] = {"first_fit": None, **model}
+    return {**{name: value for name, value in settings.items() if name in names}, **explicit}
 
 
 def broken_conditions(strategy: object, evaluations: int | None = None) -> list[tuple[str, str, str]]:
@@ -155,42 +171,6 @@ def broken_conditions(strategy: object, evaluations: int | None = None) -> list[
             rule = f"must be theory, q̄ = 72 C̃ log(4t/δ) of Theorem 2{bound}"
             broken.append(("oversampling", rule, excerpt(strategy.oversampling)))
     return broken
-
-
-def _theorem_settings(cls: type[Any]) -> dict[str, object]:
-    """Return the settings that satisfy the theorem of `cls`. Raises ValueError if it has none."""
-    conditions = _THEOREMS.get(STRATEGIES.name_of(cls))
-    if conditions is None:
-        raise ValueError(f"strategy.preset must be paper or calibrated: theory is of bbkb and bkb, not {cls.__name__}")
-    return {**{condition.option: condition.setting for condition in conditions}, "oversampling": "theory"}
-
-
-def _check_preset(preset: object, published: Sequence[str]) -> None:
-    """Raise ValueError if a preset contradicts options on the scale of the rewards."""
-    if preset is not None and preset not in list(Preset):
-        raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {preset!r}")
-    if preset == Preset.CALIBRATED and published:
-        raise ValueError(
-            f"strategy.preset must be paper if strategy.{published[0]} is given, because calibrated settings "
-            "fit the model"
-        )
-
-
-def _calibrated(cls: type[Any], names: Set[str], mode: object) -> dict[str, object]:
-    """Return the calibrated settings of a strategy with the options `names`."""
-    settings = {
-        **_CALIBRATED,
-        **(_DRAWS if issubclass(cls, AsyncTS) else {}),
-        **(_BATCHES if mode == "batch" else {}),
-    }
-    return {name: value for name, value in settings.items() if name in names and value is not _LEFT_OUT}
-
-
-def _early_fit(model: object) -> dict[str, object]:
-    """Return a file's model with an early fit, if the calibrated start is short."""
-    if not isinstance(model, Mapping):
-        return {}
-    return {"model": {"first_fit": None, **model}}
 
 
 class Calibrated(Generic[P, T]):

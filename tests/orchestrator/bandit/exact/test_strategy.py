@@ -16,11 +16,11 @@ from scipy.stats import norm
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior, exact_posterior
-from bbkb.orchestrator.bandit.exact.strategy import ExactState, Improvement, next_pull
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, Improvement
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
-from bbkb.orchestrator.bandit.strategies.gp_ucb import ExpectedImprovement, ProbabilityOfImprovement
+from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB, ExpectedImprovement, ProbabilityOfImprovement
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially
@@ -59,18 +59,21 @@ STATE = ExactState.begin(initial_state(MODEL, (2,))).observe([Observation(2, 0.5
 
 
 def test_warm_start_comes_first_without_a_score() -> None:
-    def refuse_to_score(state: ExactState) -> np.ndarray:
+    def refuse_to_score() -> Floats:
         raise AssertionError("nothing is known to score with")
 
     start = ExactState.begin(initial_state(MODEL, (4, 1)))
-    assert next_pull(start, (), 3, refuse_to_score, 1.0) == Choose((Pick(4),), "warm start")
+    assert GPUCB().next_pull(start, (), 3, refuse_to_score) == Choose((Pick(4),), "warm start")
 
 
 def test_pick_has_the_largest_score_the_lowest_index_among_equals_and_is_not_set_aside() -> None:
     scores = np.array([0.0, 2.0, 1.0, 2.0, -np.inf, 9.0])
-    decision = next_pull(STATE, (), 3, lambda _: scores, 0.7)
+    strategy = GPUCB(width=0.7)
+    decision = strategy.next_pull(STATE, (), 3, lambda: scores)
     belief = STATE.belief
-    assert decision == Choose((Pick(1, belief.mean[1], 0.7, belief.variance[1]),), "one pull at a time")
+    assert decision == Choose(
+        (Pick(1, belief.mean[1], strategy.width_at(STATE), belief.variance[1]),), "one pull at a time"
+    )
     assert scores[5] == 9.0, "the scores are the caller's"
 
 

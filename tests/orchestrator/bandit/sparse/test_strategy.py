@@ -26,7 +26,6 @@ from bbkb.orchestrator.bandit.sparse.state import SparseState, initial_state
 from bbkb.orchestrator.bandit.sparse.strategy import (
     Resampling,
     _numbers_of,
-    _within,
     inclusion_probabilities,
     resparsify,
     without_own_pulls,
@@ -88,7 +87,7 @@ def test_limit_lowers_the_expected_size_exactly_to_itself(
     pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
     variance = np.array([value for _, value in rows])
     free = inclusion_probabilities(pulls, variance, 2.0, resampling)
-    limited = _within(limit, pulls, variance, 2.0, resampling)
+    limited = inclusion_probabilities(pulls, variance, 2.0, resampling, limit)
     assert (limited <= free).all()
     assert limited.sum() == pytest.approx(min(limit, free.sum()), rel=1e-4)
     assert limited.sum() <= limit

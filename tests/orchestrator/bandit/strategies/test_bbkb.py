@@ -216,17 +216,17 @@ def test_appended_arms_are_chosen_as_in_a_model_built_with_all_arms(termination:
     state = strategy.init(AWKWARD, np.random.default_rng(0))
     for number, size in enumerate(sizes):
         arms = arms_of(strategy.ask(state, (), 10))
-        rewards = value(state.arms[arms])
+        rewards = value(state.model.arms[arms])
         observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
         before = strategy.tell(state, observations, np.random.default_rng(number))
-        old_arms, pulls = before.arms.copy(), before.pulls
+        old_arms, pulls = before.model.arms.copy(), before.pulls
         state = before.extend(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
-        whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))
+        whole = replace(state, model=SparseModel(strategy.kernel, state.model.arms, strategy.regularization))
         assert strategy.ask(state, (3, 3), 10) == strategy.ask(whole, (3, 3), 10)
-        assert state.posterior.moments(np.arange(len(state.arms)))[1].shape == (len(state.arms),)
-        assert (before.arms == old_arms).all()
+        assert state.posterior.moments(np.arange(len(state.model.arms)))[1].shape == (len(state.model.arms),)
+        assert (before.model.arms == old_arms).all()
         assert before.pulls == pulls
-        again = replace(before, model=SparseModel(strategy.kernel, before.arms, strategy.regularization))
+        again = replace(before, model=SparseModel(strategy.kernel, before.model.arms, strategy.regularization))
         assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is unchanged
 
 
