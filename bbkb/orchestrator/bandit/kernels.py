@@ -52,7 +52,14 @@ class _Scaled(Options):
 
     def __post_init__(self) -> None:
         """Convert NumPy's numbers to floats and tuples; reject other values."""
-        scales = _lengthscales(self.lengthscale)
+        try:
+            scales = np.asarray(self.lengthscale)
+            if scales.dtype.kind not in "iufO" or any(isinstance(number, bool) for number in scales.flat):
+                raise TypeError  # Booleans and numeric strings are not numbers here
+            scales = scales.astype(np.float64)
+        except (TypeError, ValueError, OverflowError):
+            rule = "strategy.kernel.lengthscale must be a number, or one for each feature"
+            raise ValueError(f"{rule}, got {excerpt(self.lengthscale)}") from None
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
         object.__setattr__(self, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
@@ -153,18 +160,6 @@ NAMED_KERNEL = Tagged("name", tuple(KERNELS.items()))
 KernelOption = Annotated[
     AnyKernel, NAMED_KERNEL, Like(Kernel), Doc("k, the covariance function: rbf, matern32, matern52 or linear.")
 ]
-
-
-def _lengthscales(value: object) -> Floats:
-    """Return `value` as an array of floats. Raises ValueError if it contains anything else."""
-    try:
-        array = np.asarray(value)
-        if array.dtype.kind not in "iufO" or any(isinstance(number, bool) for number in array.flat):
-            raise TypeError  # Booleans and numeric strings are not numbers here
-        return array.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
-        rule = "strategy.kernel.lengthscale must be a number, or one for each feature"
-        raise ValueError(f"{rule}, got {excerpt(value)}") from None
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arrays import Flags, Floats, Indices, freeze, read_only, same
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only, same
 from bbkb.orchestrator.bandit.results import LARGEST_REWARD
 
 # the number of repeated pulls with equal rewards from which on rewards count as deterministic
@@ -44,15 +44,9 @@ class Tally:
             return self
         counts = self.counts.copy()
         np.add.at(counts, arms, 1)
-        return Tally(freeze(counts), _add(self.sums, arms, rewards), self._squares_with(arms, rewards, counts))
-
-    def _squares_with(self, arms: Indices, rewards: Floats, after: Indices) -> Floats:
-        """Return `squares` after one more pull of each of `arms` (n,), in order; `after` (A,): the
-        new counts. Any grouping of the pulls gives the same result, bit for bit (Welford 1962)."""
-        again = np.flatnonzero(after[arms] > 1)
-        if not len(again):
-            return self.squares
-        squares = self.squares.copy()
+        # one by one in order, so any grouping of the pulls gives the same squares, bit for bit (Welford 1962)
+        again = np.flatnonzero(counts[arms] > 1)
+        squares = self.squares.copy() if len(again) else self.squares
         sums: dict[int, tuple[int, float]] = {}
         for arm, reward in zip(arms[again].tolist(), rewards[again].tolist(), strict=True):
             count, total = sums.get(arm) or (self.counts.item(arm), self.sums.item(arm))
@@ -60,7 +54,7 @@ class Tally:
                 deviation = reward - total / count
                 squares[arm] += deviation * deviation * (count / (count + 1))
             sums[arm] = count + 1, total + reward
-        return freeze(squares)
+        return Tally(freeze(counts), _add(self.sums, arms, rewards), freeze(squares))
 
     def extend(self, arms: int) -> "Tally":
         """Return the statistics with `arms` additional arms without pulls."""
@@ -179,48 +173,25 @@ class Pulls:
         is_stopped = np.zeros(len(pulled), np.bool_) if stopped is None else np.asarray(stopped, np.bool_)
         finished = self.finished.add(pulled[~is_stopped], values[~is_stopped])
         cut = self.stopped.add(pulled[is_stopped], values[is_stopped])
-        is_comparable = cut.counts[pulled] == 0
+        is_comparable = cut.counts[pulled] == 0  # no pull of the arm was stopped early
         is_counted = is_comparable if existing is None else is_comparable & ~np.asarray(existing, np.bool_)
         sums = self.further_sums
         if len(sums):
             ended = np.flatnonzero(~is_stopped)
             known = bounded([further[at] for at in ended.tolist()]).reshape(len(ended), len(sums))
             sums = _add(sums, pulled[ended], known)
-        compared = self._compare(pulled, values, is_comparable, is_counted)
-        return Pulls(finished, cut, sums, *compared)
-
-    def _compare(
-        self,
-        arms: Indices,
-        rewards: Floats,
-        is_comparable: Flags,
-        is_counted: Flags,
-    ) -> tuple[bool, int]:
-        """Return `varies` and `repeats` after further pulls of `arms` (n,) with `rewards` (n,).
-
-        An arm's rewards are compared with their mean so far, or with the first one. Pulls without
-        `is_comparable` (n,) are not compared, because some pulls of their arms were stopped early.
-        Pulls without `is_counted` (n,) do not count as repeats.
-        """
         varies = self.varies
         repeats = self.repeats
-        means: dict[int, float] = {}
-        pulls = (
-            arms,
-            rewards,
-            is_comparable,
-            is_counted,
-            self.counts[arms],
-            self.finished.counts[arms],
-            self.finished.sums[arms],
-        )
-        for arm, reward, comparable, counted, pulled, finished, total in zip(
-            *(each.tolist() for each in pulls), strict=True
+        means: dict[int, float] = {}  # of an arm so far, or its first reward, with which rewards are compared
+        columns = (pulled, values, is_comparable, is_counted, self.counts[pulled])
+        before = (self.finished.counts[pulled], self.finished.sums[pulled])
+        for arm, reward, comparable, counted, known, count, total in zip(
+            *(each.tolist() for each in (*columns, *before)), strict=True
         ):
-            repeats += counted and (pulled > 0 or arm in means)
-            mean = means.setdefault(arm, total / finished if finished else reward)
+            repeats += counted and (known > 0 or arm in means)
+            mean = means.setdefault(arm, total / count if count else reward)
             varies = varies or (comparable and abs(reward - mean) > ROUNDING * abs(mean))
-        return varies, repeats
+        return Pulls(finished, cut, sums, varies, repeats)
 
     def extend(self, arms: int) -> "Pulls":
         """Return these pulls with `arms` additional arms without pulls."""

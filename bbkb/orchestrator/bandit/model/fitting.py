@@ -182,7 +182,12 @@ def fit(
     the longest lengthscale. `noise`: v if it is known, not fitted.
     """
     objective = _Objective(evidence, layout, family, noise)
-    optima = [_minimum(objective, start, layout) for start in starts]
+    optima = []
+    for start in starts:
+        at = np.log(np.asarray(start.lengthscales) / layout.extents)
+        if objective.fits_noise:
+            at = np.append(at, math.log(start.noise))
+        optima.append(minimize(objective.loss, at, (objective.lower, objective.upper), STEPS))
     # rounded, so that rounding errors do not choose between equal optima
     optimum, _ = min(optima, key=lambda optimum_and_loss: round(optimum_and_loss[1], 1))
     if len(np.atleast_2d(evidence.scores)) > 1 and evidence.results >= FIRST_FIT:
@@ -190,13 +195,6 @@ def fit(
     lengthscales = np.exp(optimum[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(optimum[-1])) if noise is None else noise
     return Fitted(tuple(shorten(scale) for scale in lengthscales.tolist()), shorten(fitted), evidence.results)
-
-
-def _minimum(objective: "_Objective", start: Fitted, layout: Layout) -> tuple[Floats, float]:
-    at = np.log(np.asarray(start.lengthscales) / layout.extents)
-    if objective.fits_noise:
-        at = np.append(at, math.log(start.noise))
-    return minimize(objective.loss, at, (objective.lower, objective.upper), STEPS)
 
 
 def _without_invisible_effects(objective: "_Objective", optimum: Floats) -> Floats:
@@ -418,17 +416,12 @@ def fit_curves(
     """
     objective = CurveObjective(given, span)
     lengthscales, numbers = start
-    begin = np.concatenate((np.log(np.asarray(lengthscales) / given.layout.extents), _logarithms(numbers)))
+    fitted = list(numbers.recorded().values())[: len(MEDIANS)]  # in the order of `MEDIANS`
+    begin = np.log(np.concatenate((np.asarray(lengthscales) / given.layout.extents, fitted)))
     solution, _ = minimize(objective.loss, begin, (objective.lower, objective.upper), CURVE_STEPS)
     count = given.layout.parameter_count
     scales = np.exp(solution[:count]) * given.layout.extents
     return tuple(shorten(scale) for scale in scales.tolist()), _numbers(solution[count:], *span)
-
-
-def _logarithms(numbers: CurveNumbers) -> Floats:
-    """Return the logarithms of the numbers, in the order of `MEDIANS` and of the fields."""
-    logarithms: Floats = np.log(np.array(list(numbers.recorded().values())[: len(MEDIANS)]))
-    return logarithms
 
 
 def _numbers(logarithms: Floats, first: float, last: float) -> CurveNumbers:

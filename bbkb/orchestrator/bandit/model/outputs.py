@@ -154,7 +154,11 @@ class Scale:
         order = np.argsort(means, kind="stable")
         self._means, first = np.unique(means[order], return_index=True)
         self._scores = scores[order][first]
-        self.slope = self._upper_slope()  # Δscore/Δreward over the better half of the arms
+        middle = len(self._means) // 2
+        rise = float(self._means[-1] - self._means[middle])
+        slope = float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
+        # Δscore/Δreward over the better half of the arms; 0 if rewards differ by less than 10⁻³⁰⁸
+        self.slope = slope if np.isfinite(slope) else 0.0
 
     def scores(self, rewards: Floats) -> Floats:
         """Return the score of each of `rewards` (n,): (n,)."""
@@ -172,10 +176,3 @@ class Scale:
             return inside
         beyond: Floats = np.maximum(scores - knots[-1], 0.0)
         return inside + beyond / self.slope
-
-    def _upper_slope(self) -> float:
-        """Return Δscore/Δreward over the better half of the arms."""
-        middle = len(self._means) // 2
-        rise = float(self._means[-1] - self._means[middle])
-        slope = float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
-        return slope if np.isfinite(slope) else 0.0  # if rewards differ by less than 10⁻³⁰⁸

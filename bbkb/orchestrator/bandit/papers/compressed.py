@@ -286,17 +286,12 @@ class Compressed(ABC):
         after = after.learn(state, observations, self.model)
         if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
             after = after.with_start((*after.initial, int(rng.choice(after.available))))
-        skipped = state.skipped + self._count_skipped(state, observations)
+        skipped = state.skipped
+        if not self.evaluate_uninformative and len(state.available) and not state.remaining_start():
+            step = self._next_step(state) if observations else None
+            if step is not None and any(result.arm == step[0] for result in observations):
+                skipped += step[1]  # not counted if `ask` chose another arm
         return replace(after, stored=tuple(stored), skipped=skipped)
-
-    def _count_skipped(self, state: CompressedState, observations: Sequence[Observation]) -> int:
-        """Return the steps skipped before the pull of `tell`; 0 if `ask` chose another arm."""
-        if self.evaluate_uninformative or not observations or not len(state.available):
-            return 0
-        if state.remaining_start():
-            return 0
-        step = self._next_step(state)
-        return step[1] if step is not None and any(result.arm == step[0] for result in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
         """Return the stored positions, the skipped steps, the initial points and the fit."""

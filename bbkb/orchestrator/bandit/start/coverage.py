@@ -50,7 +50,11 @@ class Levels:
         levels = np.stack(by_parameter, axis=1) if by_parameter else np.empty((len(features), 0), np.intp)
         numbers = features[:, [int(places[0]) for places in columns if len(places) == 1]]
         quotas = [
-            [_quota(numbers[column == level]) for level in range(block.shape[1])]
+            # a level without an arm needs no evaluation
+            [
+                EACH * (1 + int(np.count_nonzero(np.ptp(numbers[of_level], axis=0)))) if of_level.any() else 0
+                for of_level in (column == level for level in range(block.shape[1]))
+            ]
             for column, block in zip(by_parameter, blocks, strict=True)
         ]
         return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
@@ -91,12 +95,6 @@ def _count(column: Indices, arms: Indices, levels: int) -> Indices:
     return np.bincount(column[arms] + 1, minlength=levels + 1)[1:]
 
 
-def _quota(numbers: Floats) -> int:
-    """Return the number of evaluations that a level should have. `numbers` (n, k): the features of
-    its arms for parameters with a single feature."""
-    return EACH * (1 + int(np.count_nonzero(np.ptp(numbers, axis=0)))) if len(numbers) else 0
-
-
 ON_PLATEAU = 0.5  # the share of the picks while the best mean reward does not rise
 # a plateau is this number of results without a rise of the best mean reward, and at least twice the
 # number of open pulls
@@ -135,12 +133,15 @@ class LevelPicker:
         variance. `open_pulls` count as evaluations, and begin with those of the last call. None if
         there is no choice parameter, or if no level lacks evaluations."""
         state = self._state
-        layout = self._state.layout
+        layout = state.layout
         if layout is None or layout.parameter_count == len(layout.parameters):
             return None
         pulled = np.repeat(state.pulls.arms, state.pulls.counts[state.pulls.arms])
         evaluated = np.concatenate((pulled, state.failed, np.array(open_pulls, np.intp)))
-        levels = self._levels_of(evaluated, layout)
+        if self._levels is None or not np.isin(evaluated, self._arms).all():
+            self._arms = np.union1d(_thin(np.arange(len(state.model.arms)), MOST_ARMS), evaluated)
+            self._levels = Levels.of(state.model.arms[self._arms], layout)
+        levels = self._levels
         arms = self._arms
         eligible = np.flatnonzero(~np.isin(arms, np.union1d(evaluated, state.set_aside)))
         failed = np.searchsorted(arms, state.failed)
@@ -148,13 +149,6 @@ class LevelPicker:
         if not len(lacking):
             return None
         return self.best_arm(_thin(arms[lacking], MOST_COMPARED), open_pulls, by_bound=count % 2 == 0)
-
-    def _levels_of(self, evaluated: Indices, layout: Layout) -> Levels:
-        """Return the levels of `_arms`, which include all `evaluated` arms."""
-        if self._levels is None or not np.isin(evaluated, self._arms).all():
-            self._arms = np.union1d(_thin(np.arange(len(self._state.model.arms)), MOST_ARMS), evaluated)
-            self._levels = Levels.of(self._state.model.arms[self._arms], layout)
-        return self._levels
 
     def best_arm(self, arms: Indices, open_pulls: Sequence[int], *, by_bound: bool) -> int:
         """Return the arm with the largest bound, or else with the largest variance, among `arms`

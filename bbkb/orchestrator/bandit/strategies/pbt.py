@@ -155,7 +155,10 @@ class PBT(Options, ModelFree[PopulationState]):
         members = dict(after.members)
         stopped = {observation.arm for observation in observations if observation.is_stopped}
         new = (trial for trial in after.paused if members[trial].arm in stopped)
-        replaced = {trial for trial in new if self._is_among_worst(after, trial)}
+        enough = self._size(after) - self._share(after)  # better members to replace one
+        replaced = {
+            trial for trial in new if members[trial].reward == -math.inf or len(_better(after, trial)) >= enough
+        }
         replaced |= {trial for trial in after.paused if members[trial].parent is not None}
         for trial in replaced:
             if members[trial].parent in replaced | {None}:
@@ -170,8 +173,8 @@ class PBT(Options, ModelFree[PopulationState]):
         refused = refusal(state, limit)
         if refused is not None:
             return refused
-        replaced = _ready(state, {*pending, *state.set_aside.tolist()})
-        picks = [*((pick, None) for pick in self._beginners(state, pending)), *replaced]
+        picks: list[tuple[Pick, int | None]] = [(pick, None) for pick in self._beginners(state, pending)]
+        picks += _ready(state, {*pending, *state.set_aside.tolist()})
         if picks:
             reason = "limit" if len(picks) >= limit else "the other members train"
             gives_up = tuple(trial for _, trial in picks[:limit] if trial is not None)
@@ -206,11 +209,6 @@ class PBT(Options, ModelFree[PopulationState]):
     def _share(self, state: PopulationState) -> int:
         """Return the number of members that count as the worst, and also as the best."""
         return max(1, int(self.quantile * self._size(state)))
-
-    def _is_among_worst(self, state: PopulationState, trial: int) -> bool:
-        """Return whether `trial` has diverged, or enough members are better to replace it."""
-        enough = self._size(state) - self._share(state)
-        return state.members[trial].reward == -math.inf or len(_better(state, trial)) >= enough
 
     def _beginners(self, state: PopulationState, pending: Sequence[int]) -> list[Pick]:
         """Return the members that have not begun. A new one replaces each one that failed.
