@@ -144,7 +144,14 @@ def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = 
     """Run short versions of the speed benchmarks, alternating with another commit."""
     with _checkout(base) as before, tempfile.TemporaryDirectory() as scratch:
         trees = [_HERE] if before is None else [_HERE, before]
-        lines = _heading(base)
+        title = f"# Speed of {_commit('HEAD')}" + (f" beside {_commit(base)}" if base else "")
+        machine = (
+            f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+            f"Python {platform.python_version()}, NumPy {np.__version__}, one BLAS thread. "
+            f"Load average at the start: {_load()}. Processor seconds, medians."
+        )
+        columns = ("what", "seconds", "before", "ratio", "picks") if base else ("what", "seconds")
+        lines = [title, "", machine, "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
         measurements: list[Measurement | CommandMeasurement] = [*MEASUREMENTS, *COMMANDS]
         for one in measurements:
             has_data = one.data_set is None or (data is not None and (data / one.data_set).is_dir())
@@ -158,17 +165,6 @@ def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = 
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n".join(lines) + "\n", encoding="utf-8")
     print(f"written to {out}")
-
-
-def _heading(base: str | None) -> list[str]:
-    """The title, the machine, and the head of the table."""
-    title = f"# Speed of {_commit('HEAD')}" + (f" beside {_commit(base)}" if base else "")
-    machine = (
-        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-        f"NumPy {np.__version__}, one BLAS thread. Load average at the start: {_load()}. Processor seconds, medians."
-    )
-    columns = ("what", "seconds", "before", "ratio", "picks") if base else ("what", "seconds")
-    return [title, "", machine, "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
 
 
 def _row(words: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:

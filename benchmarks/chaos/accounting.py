@@ -121,7 +121,14 @@ def account(
     unexplained = [execution for execution, kill in blamed.items() if kill is None]
     lost = [execution for execution in unexplained if execution.ended is not None]
     broken_off = [execution for execution in unexplained if execution.ended is None]
-    twice = _repeated_outcomes(successes, failures)
+    ended = [event.trial for event in successes] + [event.trial for event in failures if event.is_final]
+    outcomes: list[TrialSucceeded | TrialFailed] = [*successes, *failures]
+    attempts = Counter((event.trial, event.attempt) for event in outcomes)
+    twice = [
+        *(f"trial {trial}, attempt {attempt} has {n} outcomes" for (trial, attempt), n in attempts.items() if n > 1),
+        *(f"trial {trial} ended {n} times" for trial, n in Counter(ended).items() if n > 1),
+    ]
+    noted = {execution.identity for execution in of_campaign if execution.ended is not None}
     broken = [
         *(f"finished and not recorded: trial {trials[execution.seed]}, {execution}" for execution in lost),
         *(
@@ -129,8 +136,8 @@ def account(
             for execution in broken_off
         ),
         *twice,
-        *_unfinished_trials(evaluations, successes, failures),
-        *_invented_results(successes, of_campaign),
+        *(f"trial {trial} never ended" for trial in range(evaluations) if trial not in ended),
+        *(f"recorded and never executed: {event}" for event in successes if _identity(event) not in noted),
         *(f"failed without a kill: {event}" for event in failures if event.failure not in _HARMLESS),
         *(f"gave up: {event}" for event in events if isinstance(event, SessionClosed) and event.outcome != "finished"),
     ]
@@ -159,34 +166,6 @@ def recorded_executions(events: Sequence[Event]) -> set[tuple[float, float]]:
 
 def _identity(event: TrialSucceeded) -> tuple[float, float]:
     return (event.metrics["pid"], event.metrics["began"])
-
-
-def _repeated_outcomes(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
-    """Attempts with more than one outcome, and trials that ended more than once."""
-    outcomes: list[TrialSucceeded | TrialFailed] = [*successes, *failures]
-    attempts = Counter((event.trial, event.attempt) for event in outcomes)
-    ends = Counter(_ended(successes, failures))
-    return [
-        *(f"trial {trial}, attempt {attempt} has {n} outcomes" for (trial, attempt), n in attempts.items() if n > 1),
-        *(f"trial {trial} ended {n} times" for trial, n in ends.items() if n > 1),
-    ]
-
-
-def _ended(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[int]:
-    return [event.trial for event in successes] + [event.trial for event in failures if event.is_final]
-
-
-def _unfinished_trials(
-    evaluations: int, successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]
-) -> list[str]:
-    ended = _ended(successes, failures)
-    return [f"trial {trial} never ended" for trial in range(evaluations) if trial not in ended]
-
-
-def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]) -> list[str]:
-    """Results in the log for which there is no record of an execution."""
-    noted = {execution.identity for execution in executed if execution.ended is not None}
-    return [f"recorded and never executed: {event}" for event in successes if _identity(event) not in noted]
 
 
 def _handover_seconds(

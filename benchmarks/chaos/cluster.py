@@ -57,7 +57,15 @@ class Cluster:
         self.mark = Mark()
         self.folder = Path(tempfile.mkdtemp(prefix="bc", dir="/tmp"))  # short: a Unix socket's path ends at 107 bytes
         token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        self._settings = {**_common(self.folder), **token, **settings}
+        common = {
+            "RAY_TMPDIR": str(self.folder),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_SCHEDULER_EVENTS": "0",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "OMP_NUM_THREADS": "1",
+            "PYTHONPATH": str(_REPOSITORY),
+        }
+        self._settings = {**common, **token, **settings}
         self._prefixes = prefixes or {}
         self._hosts = hosts or {}
         self._nodes: dict[str, Node] = {}
@@ -80,7 +88,7 @@ class Cluster:
     @property
     def address(self) -> str | None:
         """The address at which the head listens; None if there is no cluster."""
-        host = self._hosts.get("head", _own_address())
+        host = self._hosts.get("head", str(ray.util.get_node_ip_address()))
         return f"{host}:{self._port}" if self._nodes else None
 
     @property
@@ -220,20 +228,3 @@ class Cluster:
 def node_of_this_process() -> str:
     """The name of the node that this process runs on; empty if it runs on none."""
     return os.environ.get(_NODE, "")
-
-
-def _common(folder: Path) -> dict[str, str]:
-    """Environment variables for all processes: files in `folder`, few messages, one thread."""
-    return {
-        "RAY_TMPDIR": str(folder),
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_SCHEDULER_EVENTS": "0",
-        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(_REPOSITORY),
-    }
-
-
-def _own_address() -> str:
-    """The address of this machine, as Ray determines it."""
-    return str(ray.util.get_node_ip_address())

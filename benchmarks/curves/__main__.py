@@ -23,7 +23,7 @@ from benchmarks.curves.campaign import CAMPAIGNS, run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
 from benchmarks.curves.methods import LABELS, RANDOM, known_methods, make_method
 from benchmarks.curves.own import FOLDER
-from benchmarks.curves.problems import CurveProblem, Floats
+from benchmarks.curves.problems import Floats
 from benchmarks.curves.simulate import Record, Setting, at_marks, search
 from benchmarks.peers.cache import Cache, Key, common, read
 from benchmarks.tables import Cell, Table, write
@@ -67,7 +67,11 @@ def main(
     if not report:
         for setting, problem, name in product(settings, selected, names):
             if caches[name].get(*_key(problem, setting)) is None:
-                record = _search(load_problem(problem, source, own), name, setting)
+                loaded = load_problem(problem, source, own)
+                if name in CAMPAIGNS:
+                    record = run_campaign(loaded, name, setting)
+                else:
+                    record = search(loaded, make_method(name, loaded, setting), name, setting)
                 caches[name].add(record)
                 line = f"{problem}, {name}, {setting}: regret {record.regrets[-1]:.4f}"
                 console.print(Text(line), soft_wrap=True)
@@ -79,12 +83,6 @@ def main(
         found = read(caches, {(name, setting.seed): _key(name, setting) for name, setting in searches})
         listed.extend(tables(family, label, found, base))
     write(listed, out / "results", console)
-
-
-def _search(problem: CurveProblem, name: str, setting: Setting) -> Record:
-    if name in CAMPAIGNS:
-        return run_campaign(problem, name, setting)
-    return search(problem, make_method(name, problem, setting), name, setting)
 
 
 def _key(problem: str, setting: Setting) -> tuple[str | int, ...]:
@@ -132,20 +130,12 @@ def _means(name: str, label: str, results: Found, base: str) -> Table:
 def _pairs(name: str, label: str, results: Found, base: str) -> Table:
     title = f"{label}: regret of {LABELS[base]} − another method's, paired, ± standard error"
     others = {LABELS[method]: records for method, records in results.items() if method != base}
-    best = _best_random(results)
-    if best is not None:
+    searches = {method: results[method] for method in RANDOM if method in results}
+    if keys := common(searches):  # of all random searches
+        best = min(searches, key=lambda method: mean_regrets([searches[method][key] for key in keys])[-1])
         others[f"the best random search: {LABELS[best]}"] = results[best]
     pairs = [(other, *differences(results[base], records)) for other, records in others.items()]
     return Table(name, title, ("method", *_SHARES, "searches"), pairs)
-
-
-def _best_random(results: Found) -> str | None:
-    """The random search with the least mean regret at the end, over the searches that all of them
-    finished; None if there is none."""
-    searches = {method: results[method] for method in RANDOM if method in results}
-    if not (keys := common(searches)):
-        return None
-    return min(searches, key=lambda method: mean_regrets([searches[method][key] for key in keys])[-1])
 
 
 def differences(our_records: Mapping[Key, Record], their_records: Mapping[Key, Record]) -> tuple[Cell, ...]:

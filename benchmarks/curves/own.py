@@ -325,13 +325,10 @@ def load(name: str, folder: Path) -> CurveProblem:
     with np.load(path) as archive:
         arrays = dict(archive)
     arms = SearchSpace(space).candidates_of({one: arrays[f"p_{one}"] for one in space})
-    table = Recorded(space, arms, _finite(arrays["values"]))
+    values = arrays["values"]
+    finite = np.where(np.isneginf(values), values[np.isfinite(values)].min(), values)
+    table = Recorded(space, arms, finite)
     return table.problem(f"own-{name}", tuple(range(1, STEPS + 1)), (1,) * STEPS)
-
-
-def _finite(values: Floats) -> Floats:
-    """The values with the least finite one after a divergence."""
-    return np.where(np.isneginf(values), values[np.isfinite(values)].min(), values)
 
 
 def main(

@@ -148,12 +148,14 @@ def run_all(comparison: Comparison, request: Request) -> Runs:
 def campaign(comparison: Comparison, method: Method, seed: int, request: Request) -> Settings:
     """The checked campaign file of one run. Raises ConfigError."""
     evaluations = min(request.evaluations, method.evaluations or request.evaluations)
+    has_modes = hasattr(STRATEGIES.get(method.strategy["name"]), "mode")
     tree: dict[str, Any] = {
         "workers": {"executor": "simulated", "count": SLOTS},
         **comparison.problem,
         "name": f"{method.name}-{evaluations}-seed{seed}",
         "seed": seed,
-        "strategy": _set_batch_mode(method.strategy),
+        # in batch mode, as in the papers, unless its section sets the mode
+        "strategy": {"mode": "batch", **method.strategy} if has_modes else method.strategy,
         "budget": {"evaluations": evaluations},
         "runs": str(request.out / comparison.name),
     }
@@ -164,12 +166,6 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
     if request.data is not None:
         tree["data"] = {"folder": str(request.data)}
     return from_mapping(tree, origin=f"{comparison.name}, {method.name}")
-
-
-def _set_batch_mode(strategy: Tree) -> Tree:
-    """The strategy in batch mode, as in the papers, unless its section sets the mode."""
-    has_modes = hasattr(STRATEGIES.get(strategy["name"]), "mode")
-    return {"mode": "batch", **strategy} if has_modes else strategy
 
 
 def _run(tree: Tree) -> Measured:
@@ -185,7 +181,8 @@ def finish_and_read(settings: Settings) -> Sequence[Event]:
     if run is None:
         parts = build(settings)
         run = create_run(settings, parts, existing(settings, parts.problem))
-    if not _is_finished(events):
+    last = events[-1] if events else None
+    if not (isinstance(last, SessionClosed) and last.outcome == "finished"):
         outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":
             raise KeyboardInterrupt
@@ -201,20 +198,12 @@ def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
     for folder in folders:
         try:
             run = runs.open_run(folder)
-            if _is_same(read(run.settings_file).tree, plain(settings)):
+            changed = differences(read(run.settings_file).tree, plain(settings))
+            if all(difference.key in _PLACES for difference in changed):
                 return run, run.events()
         except RunError:  # killed during its creation
             continue
     return None, ()
-
-
-def _is_same(old: Tree, new: Tree) -> bool:
-    return all(difference.key in _PLACES for difference in differences(old, new))
-
-
-def _is_finished(events: Sequence[Event]) -> bool:
-    last = events[-1] if events else None
-    return isinstance(last, SessionClosed) and last.outcome == "finished"
 
 
 UNIFORM = "uniform"  # the method whose regret is the denominator of the regret ratios
@@ -258,7 +247,15 @@ def experiment(
 
 def _result(comparison: Comparison, results: Runs) -> Result:
     """Make the table and the figure of a comparison; intervals are over seeds."""
-    runs = _with_optimum(comparison, results)
+    best = max(float(np.nanmax(run.values)) for runs in results.values() for run in runs)
+
+    def optimum(run: Measured) -> float:
+        """The comparison's optimum, the run's, or the largest value of all runs if both are unknown."""
+        if comparison.optimum is not None:
+            return comparison.optimum
+        return run.optimum if np.isfinite(run.optimum) else best
+
+    runs = {name: tuple(replace(run, optimum=optimum(run)) for run in runs) for name, runs in results.items()}
     rows = [_row(comparison, method.name, runs) for method in comparison.methods]
     by_label = {method.label: runs[method.name] for method in comparison.methods}
     curves = Curves(comparison.title, by_label, runs.get(UNIFORM))
@@ -268,18 +265,6 @@ def _result(comparison: Comparison, results: Runs) -> Result:
         curves.draw,
         {method.label: digest(method.strategy) for method in comparison.methods},
     )
-
-
-def _with_optimum(comparison: Comparison, results: Runs) -> Runs:
-    """Set the comparison's optimum, or the largest value of all runs if the optimum is unknown."""
-    best = max(float(np.nanmax(run.values)) for runs in results.values() for run in runs)
-
-    def optimum(run: Measured) -> float:
-        if comparison.optimum is not None:
-            return comparison.optimum
-        return run.optimum if np.isfinite(run.optimum) else best
-
-    return {name: tuple(replace(run, optimum=optimum(run)) for run in runs) for name, runs in results.items()}
 
 
 def _row(comparison: Comparison, name: str, results: Runs) -> tuple[Cell, ...]:

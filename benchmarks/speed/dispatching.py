@@ -1,10 +1,9 @@
 """Evaluations that take no time: their number per second, and the memory after them."""
 
-import functools
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -49,21 +48,13 @@ def _new_run(settings: Settings) -> runs.Run:
     return create_run(settings, build(settings))
 
 
-@contextmanager
-def _local_ray(cpus: int) -> Iterator[None]:
-    cluster = connect("local", cpus, 1.0, 0.0, dashboard=False)
-    try:
-        yield
-    finally:
-        disconnect(cluster)
-
-
 def throughput(evaluations: int, tuned: int) -> Answer:
     """Evaluations per second on a local Ray with one CPU for each core: raw tasks with many in
     flight, raw tasks with as many in flight as the campaigns have workers, campaigns (store and
     central actor included), Ray Tune."""
     cores = os.cpu_count() or 1
-    with _local_ray(cores), TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ExitStack() as ending:
+        ending.callback(disconnect, connect("local", cores, 1.0, 0.0, dashboard=False))
         answer: Answer = {"raw": _dispatch_with_ray(evaluations, IN_FLIGHT, 1.0)}
         for workers in (cores, 4 * cores):
             cpus = cores / workers
@@ -130,23 +121,17 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
 
 def memory(strategy: str, counts: list[int]) -> Answer:
     """Resident memory (MiB) of the process with strategy and store after these evaluations."""
-    memory_by_kind: dict[str, float] = {}
+    memory_by_count: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}
         options = {"bbkb": {"refresh_growth": 1e9}}.get(strategy, {})
         settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placement)
-        began = time.perf_counter()
-        session = open_session(_new_run(settings), settings, functools.partial(_note_memory, counts, memory_by_kind))
-        session.run()
-    return {"mebibytes": memory_by_kind, "seconds": time.perf_counter() - began}
 
+        def note_memory(status: Status) -> None:
+            resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+            for count in counts:
+                if status.trials.done >= count:
+                    memory_by_count.setdefault(str(count), resident * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
-def _note_memory(counts: list[int], memory_by_kind: dict[str, float], status: Status) -> None:
-    for count in counts:
-        if status.trials.done >= count and str(count) not in memory_by_kind:
-            memory_by_kind[str(count)] = _resident_mebibytes()
-
-
-def _resident_mebibytes() -> float:
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+        open_session(_new_run(settings), settings, note_memory).run()
+    return {"mebibytes": memory_by_count}

@@ -92,7 +92,6 @@ def run(problem: Problem, strategy: BBKB, horizon: int, seed: int) -> Answer:
     """A complete run; the seconds are those of `init`, `ask` and `tell`."""
     noise, clock, batches = np.random.default_rng([seed, 9]), 0.0, 0
     picked_arms: list[int] = []
-    sizes: list[tuple[int, int]] = []
     began = time.perf_counter()
     state = strategy.init(problem.features, np.random.default_rng([seed, 0]))
     clock += time.perf_counter() - began
@@ -109,13 +108,10 @@ def run(problem: Problem, strategy: BBKB, horizon: int, seed: int) -> Answer:
         state = strategy.tell(state, results, np.random.default_rng([seed, 1, batches]))
         clock += time.perf_counter() - began
         picked_arms, batches = picked_arms + picks, batches + 1
-        sizes.append((len(state.dictionary), len(state.pulls.arms)))
     return {
         "seconds": clock,
         "ratio": problem.ratio(picked_arms),
         "batches": batches,
-        "dictionary": sizes[-1][0],
-        "sizes": sizes,
         "arms": picked_arms,
         "mebibytes": mebibytes(),
     }
@@ -154,8 +150,7 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
         algorithm.update(picks, rewards, state)
         clock += time.perf_counter() - began
         arms, batches = arms + picks, batches + 1
-    answer = {"seconds": clock, "ratio": problem.ratio(arms), "batches": batches, "mebibytes": mebibytes()}
-    return answer | {"dictionary": int(algorithm.dict_size_unique)}
+    return {"seconds": clock, "ratio": problem.ratio(arms), "batches": batches, "mebibytes": mebibytes()}
 
 
 def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
@@ -188,7 +183,7 @@ def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
             pending.append(decision.picks[0].arm)
         state = strategy.tell(state, observe(pending), rng)
         picks += len(pending)
-    return {"suggestion": (time.process_time() - began) / picks, "dictionary": len(state.dictionary)}
+    return {"suggestion": (time.process_time() - began) / picks}
 
 
 def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> Answer:
@@ -208,16 +203,9 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
 
     began = time.process_time()
     play(workers, horizon, begin, finish, "the default optimizer")
-    seconds = time.process_time() - began
-    return {
-        "suggestion": seconds / horizon,
-        "seconds": seconds,
-        "arms": picked_arms,
-        "dictionary": len(optimizer.dictionary),
-    }
+    return {"suggestion": (time.process_time() - began) / horizon, "arms": picked_arms}
 
 
-LONG = ("arms", "sizes")  # arrays of a run, which are not printed
 MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "ours": ours,
     "defaults": defaults,
@@ -229,4 +217,4 @@ MEASUREMENTS: dict[str, Callable[..., Answer]] = {
 
 if __name__ == "__main__":
     found = MEASUREMENTS[sys.argv[1]](**json.loads(sys.argv[2]))
-    print(json.dumps({key: value for key, value in found.items() if key not in LONG}))
+    print(json.dumps({key: value for key, value in found.items() if key != "arms"}))

@@ -47,7 +47,8 @@ class EagerDrift(LocalDrift):
     """`LocalDrift` with a sweep over all arms at each pull, once Lemma 1 does not suffice."""
 
     def is_spent(self) -> bool:
-        return not self._lowers(self._global.bound) and not self._lowers(self._swept_bound(np.inf))
+        bound = self._global.bound
+        return not self._lowers(bound if bound <= self._threshold else self._swept_bound(np.inf))
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER
 
 def dense_upper_bounds(strategy: BBKB, state: Any, picks: list[int]) -> Iterator[tuple[Floats, Floats]]:
     """u of every arm before each pick, from dense matrices alone."""
-    arms, lam = state.arms, strategy.regularization
+    arms, lam = state.model.arms, strategy.regularization
     gram = strategy.kernel.cross(arms, arms)
     inducing = gram[np.ix_(state.dictionary, state.dictionary)]
     values, vectors = np.linalg.eigh(inducing)
