@@ -111,7 +111,7 @@ def test_log_cut_anywhere_leads_to_the_same_state(campaign: Make) -> None:
     places = [place for place, event in enumerate(events) if isinstance(event, CandidatesGrown)]
     for place in places[:2]:
         before, after = replay(problem, events[:place]), replay(problem, events[: place + 1])
-        assert len(after.pool.candidates) == len(cast(SparseState, after.model).arms)
+        assert len(after.pool.candidates) == len(cast(SparseState, after.model).model.arms)
         assert len(after.pool.candidates) == len(before.pool.candidates) + cast(CandidatesGrown, events[place]).size
         assert cast(SparseState, after.model).milestones.grown_at == before.model.pulls.total
 
