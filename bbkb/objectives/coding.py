@@ -30,7 +30,16 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.parameters import Choice, OneFeature, Parameter, Range, Scalar, first_value
+from bbkb.objectives.parameters import (
+    Choice,
+    OneFeature,
+    Parameter,
+    Range,
+    Scalar,
+    first_value,
+    number_of,
+    values_of,
+)
 
 Codes = NDArray[np.float64]
 
@@ -145,11 +154,12 @@ def code_of(parameter: Parameter, value: object, is_bounded: bool = True) -> flo
     value is invalid. With `is_bounded` False, a number may be beyond the bounds of its range."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
-        allowed = parameter.levels
-        if not isinstance(value, str | int | float | bool | None) or value not in allowed:
-            listed = ", ".join([*map(repr, allowed[:8]), *["…"] * (len(allowed) > 8)])
-            raise ValueError(f"must be one of {listed}, got {value!r}")
-        return float(allowed.index(value))
+        number = number_of(parameter, value)
+        if number is None:
+            allowed = values_of(parameter)
+            listed = ", ".join([*(f"{each!r:.100}" for each in allowed[:8]), *["…"] * (len(allowed) > 8)])
+            raise ValueError(f"must be one of {listed}, got {value!r:.100}")
+        return float(number)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise ValueError(f"must be a number, got {value!r}")
     is_within = parameter.low <= value <= parameter.high

@@ -359,6 +359,8 @@ class ShellCommand:
 
 def _plain(value: object) -> object:
     # for these types, format() takes no format specification, or formats True as a number
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value)
     return str(value) if value is None or isinstance(value, bool) else value
 
 

@@ -7,6 +7,9 @@ under which the parameter exists, None for always; its `levels`, the values that
 `wording`. A new kind that lists its values is a class here, a member of `OneFeature`, and a key in
 `bbkb.orchestrator.campaign.settings.PARAMETERS`.
 
+A listed value may be a tuple, a list or a mapping. Its level is then a short text, its name, which the
+log and all displays contain; `as_given` converts it for the user's code, and `as_levels` back.
+
 A *clause* maps parameter names to tests, and holds if all of its tests hold. A list of clauses
 holds if any of them holds. A test is a tuple of allowed values, or a `Comparison` with a number or
 with another parameter. A test of a parameter that does not exist in a configuration (because its
@@ -15,9 +18,10 @@ may contain `{sum: [a, b], above: 1}` for it. Campaign files may contain a singl
 tuple with one value, and a single clause instead of a list with one clause.
 """
 
+import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Annotated, Any, Literal, get_args
 
@@ -41,9 +45,9 @@ class Comparison(TypedDict, total=False):
     equals: Annotated[str, Doc("The value equals that of the parameter with this name.")]
 
 
-Test = tuple[Scalar, ...] | Comparison
+Test = tuple[Any, ...] | Comparison
 Clause = Mapping[str, Test]
-Written = Mapping[str, Scalar | Sequence[Scalar] | Comparison]  # a clause as in a campaign file
+Written = Mapping[str, Scalar | Sequence[Any] | Comparison]  # a clause as in a campaign file
 When = Written | Sequence[Written]
 
 PLUS = " + "  # between the names of a sum; no parameter's name contains it
@@ -83,10 +87,7 @@ def _test(name: str, test: object) -> Test:
     values = tuple(test) if isinstance(test, list | tuple) else (test,)
     if not values:
         raise ValueError(f"{name} must be compared with at least one value, got none")
-    for value in values:
-        if not isinstance(value, str | int | float | bool | None):
-            raise ValueError(f"{name} must be compared with plain values, got {value!r}")
-    return values
+    return tuple(_checked(f"{name} must be compared with", value) for value in values)
 
 
 def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
@@ -117,7 +118,7 @@ class Operand:
 
     name: str  # the compared parameter, or the sum `a + b` of several
     operator: str  # `in` or one of `OPERATORS`
-    bound: tuple[Scalar, ...] | float | str  # a value, a parameter, or the values for `in`
+    bound: tuple[Any, ...] | float | str  # a value, a parameter, or the values for `in`
 
     @property
     def summed(self) -> list[str]:
@@ -165,14 +166,17 @@ WhenOption = Annotated[
 ]
 Confidence = Literal["low", "medium", "high"]
 PriorOption = Annotated[
-    Scalar, Doc("The value that you expect to be good: the search begins near it; None: no expectation.")
+    Any, Doc("The value that you expect to be good: the search begins near it; None: no expectation.")
 ]
 DefaultOption = Annotated[
-    Scalar, Doc("The value in the first evaluation, usually one known to work; None: the center of the range.")
+    Any, Doc("The value in the first evaluation, usually one known to work; None: the center of the range.")
 ]
 ConfidenceOption = Annotated[
     Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, if there is a prior.")
 ]
+_TUPLE = "tuple"  # the only key of a mapping that stands for a tuple, which JSON lacks
+_DEEPEST = 10  # levels of lists and mappings in a value
+_LONGEST_NAME = 40  # characters of the name of a nested value
 _SHOWN = 8  # the number of values of a parameter that its wording lists
 _WHOLE = 1e-9  # the largest relative distance of a number of steps from a whole number
 
@@ -265,7 +269,11 @@ class Choice:
     """
 
     choices: Annotated[
-        tuple[Scalar, ...], Doc("The values, which have no order: all different values are equally far apart.")
+        tuple[Any, ...],
+        Doc(
+            "The values, which have no order: all different values are equally far apart. Texts, numbers, True, "
+            "False, None, or tuples, lists and mappings of these."
+        ),
     ]
     weights: Annotated[
         tuple[float, ...] | None,
@@ -275,6 +283,7 @@ class Choice:
     prior: PriorOption = None
     confidence: ConfidenceOption = None
     default: DefaultOption = None
+    levels: tuple[Scalar, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set_values(self, "choices")
@@ -290,15 +299,10 @@ class Choice:
         _set_options(self)
 
     @property
-    def levels(self) -> tuple[Scalar, ...]:
-        """The listed values."""
-        return self.choices
-
-    @property
     def wording(self) -> str:
         """The values as text for a message, such as `one of relu, tanh`."""
         weights = "" if self.weights is None else f", drawn with weights {_list_values(self.weights)}"
-        return f"one of {_list_values(self.choices)}{weights}{_rule_of(self)}"
+        return f"one of {_list_values(self.levels)}{weights}{_rule_of(self)}"
 
 
 @checks_arguments
@@ -309,25 +313,21 @@ class Ordered:
     Raises ValueError if there are no values, two are equal, or one is infinite or NaN.
     """
 
-    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order. Neighbors are similar and equally far apart.")]
+    ordered: Annotated[tuple[Any, ...], Doc("The values, in order. Neighbors are similar and equally far apart.")]
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None
     default: DefaultOption = None
+    levels: tuple[Scalar, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _set_values(self, "ordered")
         _set_options(self)
 
     @property
-    def levels(self) -> tuple[Scalar, ...]:
-        """The listed values."""
-        return self.ordered
-
-    @property
     def wording(self) -> str:
         """The values as text for a message, such as `one of relu, tanh`."""
-        return f"one of {_list_values(self.ordered)}, in this order{_rule_of(self)}"
+        return f"one of {_list_values(self.levels)}, in this order{_rule_of(self)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,22 +335,19 @@ class Constant:
     """Always `constant`, a value that is passed to the objective but unknown to the model. Raises
     ValueError if it is infinite or NaN."""
 
-    constant: Annotated[Scalar, Doc("The value, which is passed to the objective but unknown to the model.")]
+    constant: Annotated[Any, Doc("The value, which is passed to the objective but unknown to the model.")]
     when: WhenOption = None
+    levels: tuple[Scalar, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        _check_finite("constant", self.levels)
+        object.__setattr__(self, "constant", _checked("constant must be", self.constant))
+        object.__setattr__(self, "levels", _levels((self.constant,)))
         _set_options(self)
-
-    @property
-    def levels(self) -> tuple[Scalar, ...]:
-        """The only value."""
-        return (self.constant,)
 
     @property
     def wording(self) -> str:
         """The values as text for a message, such as `one of relu, tanh`."""
-        return f"always {self.constant}"
+        return f"always {self.levels[0]}"
 
 
 OneFeature = Range | Ordered | Constant  # the kinds that a model treats as one number
@@ -363,12 +360,78 @@ def conditions(parameter: Parameter) -> tuple[Clause, ...]:
     return () if parameter.when is None else clauses_of(parameter.when)
 
 
+def values_of(parameter: Parameter | None) -> tuple[Any, ...]:
+    """Return the values that a parameter lists, as the user gave them."""
+    match parameter:
+        case Choice():
+            return parameter.choices
+        case Ordered():
+            return parameter.ordered
+        case Constant():
+            return (parameter.constant,)
+    return ()
+
+
+def as_given(space: Space, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration with a copy of the user's value for the name of each nested value."""
+    return {name: _given(space.get(name), level) for name, level in configuration.items()}
+
+
+def _given(parameter: Parameter | None, level: Any) -> Any:
+    values = values_of(parameter)
+    if parameter is None or values is parameter.levels or level not in parameter.levels:
+        return level
+    return copy.deepcopy(values[parameter.levels.index(level)])
+
+
+def as_levels(space: Space, configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a user's configuration with the name of each nested value that the space lists."""
+    levels = {}
+    for name, value in configuration.items():
+        parameter = space.get(name)
+        number = None if parameter is None or isinstance(value, Scalar) else number_of(parameter, value)
+        levels[name] = value if parameter is None or number is None else parameter.levels[number]
+    return levels
+
+
+def number_of(parameter: Parameter, value: object) -> int | None:
+    """Return the index of a level, or of a nested value, which may be a list instead of a tuple; None if the
+    parameter does not list it."""
+    if isinstance(value, Scalar):
+        return parameter.levels.index(value) if value in parameter.levels else None
+    key = _key(value)
+    return next((number for number, listed in enumerate(values_of(parameter)) if _key(listed) == key), None)
+
+
+def plain_listed(parameter: Parameter) -> dict[str, Any]:
+    """Return the field of a parameter that lists its values, in JSON: a tuple is `{"tuple": [...]}`."""
+    match parameter:
+        case Choice():
+            return {"choices": [_in_json(value) for value in parameter.choices]}
+        case Ordered():
+            return {"ordered": [_in_json(value) for value in parameter.ordered]}
+        case Constant():
+            return {"constant": _in_json(parameter.constant)}
+    return {}
+
+
+def _in_json(value: Any) -> Any:
+    match value:
+        case tuple():
+            return {_TUPLE: [_in_json(each) for each in value]}
+        case list():
+            return [_in_json(each) for each in value]
+        case dict():
+            return {key: _in_json(each) for key, each in value.items()}
+    return value
+
+
 def has_prior(space: Space) -> bool:
     """Return whether any of the parameters has a value that is expected to be good."""
     return any(not isinstance(parameter, Constant) and parameter.prior is not None for parameter in space.values())
 
 
-def first_value(parameter: Parameter) -> Scalar:
+def first_value(parameter: Parameter) -> Any:
     """Return the user's value for the first evaluation: `default`, or else `prior`, or None."""
     if isinstance(parameter, Constant):
         return None
@@ -428,24 +491,71 @@ def _number(name: str, value: object) -> float:
     return plain
 
 
-def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
-    """Return a parameter's values, NumPy's as Python's. Raises ValueError unless they are plain."""
+def _as_tuple(name: str, values: object) -> tuple[Any, ...]:
     is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of values, got {values!r}")
-    listed = tuple(value.item() if getattr(value, "ndim", 1) == 0 else value for value in values)
-    for value in listed:
-        if not isinstance(value, str | int | float | bool | None):
-            remedy = "name each one, and let the objective look up the name"
-            raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}; {remedy}")
-    return listed
+    return tuple(values)
 
 
-def _check_finite(name: str, levels: Iterable[Scalar]) -> None:
-    """Raise ValueError for NaN, which equals no value, and for infinite numbers, which JSON lacks."""
-    for level in levels:
-        if isinstance(level, float) and not math.isfinite(level):
-            raise ValueError(f"{name} must not be infinite or NaN, got {level}; write the text {str(level)!r}")
+def _checked(rule: str, value: Any, depth: int = 0) -> Any:
+    """Return a value of a search space with NumPy's numbers as Python's and `{"tuple": [...]}` as a tuple.
+
+    Raises ValueError unless it is a text that can be stored, a finite number, True, False, None, or a tuple,
+    list or mapping of these.
+    """
+    value = value.item() if getattr(value, "ndim", 1) == 0 else value
+    name = rule.partition(" ")[0]
+    # NaN equals no value, and JSON lacks infinite numbers
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{name} must not be infinite or NaN, got {value}; write the text {str(value)!r}")
+    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+        texts = f"{name}: texts of a search space must contain neither NUL nor unpaired surrogates"
+        raise ValueError(f"{texts}, got {value!r:.100}")
+    if isinstance(value, Scalar):
+        return value
+    if depth == _DEEPEST:
+        raise ValueError(f"{name}: a value must not be nested more than {_DEEPEST} deep")
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"{name}: the keys of a mapping must be texts, got {key!r:.100}")
+        inner = {key: _checked(rule, each, depth + 1) for key, each in value.items()}
+        return tuple(inner[_TUPLE]) if inner.keys() == {_TUPLE} and isinstance(inner[_TUPLE], list) else inner
+    if type(value) in (list, tuple):
+        return type(value)(_checked(rule, each, depth + 1) for each in value)
+    raise ValueError(
+        f"{rule} texts, numbers, True, False, None, or tuples, lists and mappings of these, got {value!r:.100}; name "
+        "each other object, and let the objective look up the name"
+    )
+
+
+def _levels(values: tuple[Any, ...]) -> tuple[Scalar, ...]:
+    """Return the values, with a name for each tuple, list and mapping: its text, which may be cut and numbered."""
+    if all(isinstance(value, Scalar) for value in values):
+        return values
+    taken = {value for value in values if isinstance(value, str)}
+    uses: dict[str, int] = {}
+    levels: list[Scalar] = []
+    for value in values:
+        if not isinstance(value, Scalar):
+            text = value = str(value) if len(str(value)) <= _LONGEST_NAME else f"{str(value)[: _LONGEST_NAME - 1]}…"
+            while value in taken:
+                uses[text] = uses.get(text, 1) + 1
+                value = f"{text} #{uses[text]}"
+            taken.add(value)
+        levels.append(value)
+    return tuple(levels)
+
+
+def _key(value: object) -> object:
+    """Return a hashable object that is the same for equal values, and for a list and a tuple with equal items."""
+    match value:
+        case list() | tuple():
+            return (list, *map(_key, value))
+        case Mapping():
+            return (dict, frozenset((key, _key(each)) for key, each in value.items()))
+    return value if isinstance(value, Scalar) else repr(value)
 
 
 def _is_unicode(text: str) -> bool:
@@ -459,17 +569,15 @@ def _is_unicode(text: str) -> bool:
 
 def _set_values(parameter: Choice | Ordered, name: str) -> None:
     """Check the values, which are the field `name`."""
-    levels = _as_tuple(name, getattr(parameter, name))
-    object.__setattr__(parameter, name, levels)
-    if not levels:
+    values = tuple(_checked(f"{name} must hold", value) for value in _as_tuple(name, getattr(parameter, name)))
+    if not values:
         raise ValueError(f"{name} must hold at least one value, got none")
-    _check_finite(name, levels)
-    previous: set[Scalar] = set()
-    for level in levels:
-        if isinstance(level, str) and ("\0" in level or not _is_unicode(level)):
-            rule = f"{name}: texts of a search space must contain neither NUL nor unpaired surrogates"
-            raise ValueError(f"{rule}, got {level!r:.100}")
+    previous: set[object] = set()
+    for value in values:
         # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives
-        if level in previous:
-            raise ValueError(f"{name} must differ from each other, got {level!r} twice")
-        previous.add(level)
+        key = _key(value)
+        if key in previous:
+            raise ValueError(f"{name} must differ from each other, got {value!r:.100} twice")
+        previous.add(key)
+    object.__setattr__(parameter, name, values)
+    object.__setattr__(parameter, "levels", _levels(values))

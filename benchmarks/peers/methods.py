@@ -94,7 +94,7 @@ class Uniform:
         match parameter:
             case Range(low=low, high=high, log=False, integer=False):
                 return float(self._rng.uniform(low, high))
-            case Choice(choices=levels) | Ordered(ordered=levels):
+            case Choice(levels=levels) | Ordered(levels=levels):
                 return levels[int(self._rng.integers(len(levels)))]
             case Range() as numbers:
                 (value,) = coding.values(numbers, coding.draw(numbers, self._rng.random(1))).tolist()

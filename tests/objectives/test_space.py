@@ -1,8 +1,10 @@
 """`bbkb.objectives.space` and `parameters`: a search space becomes the finite set of arms of a bandit."""
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +13,36 @@ from hypothesis import strategies as st
 
 from bbkb.objectives import coding, sampling
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Sampler
+from bbkb.objectives.parameters import (
+    Choice,
+    Clause,
+    Constant,
+    Ordered,
+    Parameter,
+    Range,
+    Sampler,
+    Scalar,
+    as_given,
+    as_levels,
+)
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace, enumerate_space
+from bbkb.orchestrator.campaign.settings import plain_space
 from tests.objectives import random_spaces
+from tests.orchestrator.campaign.settings_of import settings_from
 
 levels = st.lists(st.integers(-5, 5) | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5, unique=True)
+ENDLESS: list[object] = []
+ENDLESS.append(ENDLESS)
+nested = st.recursive(
+    st.none() | st.booleans() | st.integers(2, 5) | st.sampled_from(["a", "[1]", "tuple"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.sampled_from(["a", "b"]), inner)
+    ),
+    max_leaves=8,
+)
 SAMPLERS = st.sampled_from(["sobol", "random", "grid"])
 
 
@@ -131,7 +157,13 @@ def test_candidates_that_cannot_be_created_are_rejected_with_a_remedy(
         (lambda: Range(1, 1), "low must be < high, got low=1, high=1; write a fixed value"),
         (lambda: Range(2, 1), "low must be < high, got low=2, high=1; swap the two"),
         (lambda: Range(0, 1, when="m"), "when: must map parameters to values"),  # type: ignore[arg-type]
-        (lambda: Choice([[64, 64], [32]]), r"got \[64, 64\]; name each one"),  # type: ignore[arg-type]
+        (lambda: Choice(({64}, {32})), r"lists and mappings of these, got \{64\}; name each other object"),
+        (lambda: Choice(((1, 2), [1, 2])), r"choices must differ from each other, got \[1, 2\] twice"),
+        (lambda: Choice(({"a": 1, "b": [2]}, {"b": [2.0], "a": 1})), "choices must differ from each other"),
+        (lambda: Choice(([math.inf],)), "choices must not be infinite or NaN, got inf"),
+        (lambda: Choice((["a\0"],)), r"neither NUL nor unpaired surrogates, got 'a\\x00'"),
+        (lambda: Choice(({1: 2},)), "choices: the keys of a mapping must be texts, got 1"),
+        (lambda: Constant(ENDLESS), "constant: a value must not be nested more than 10 deep"),
         (lambda: Range(0, float("inf")), "low and high must be finite"),
         (lambda: Range(-1e308, 1e308), "high - low must be a finite number"),
         (lambda: Range(0, 1, log=True), "low must be > 0 on a log scale, got 0"),
@@ -147,6 +179,30 @@ def test_candidates_that_cannot_be_created_are_rejected_with_a_remedy(
 def test_wrong_parameter_is_rejected_with_its_rule(build: Callable[[], object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         build()
+
+
+@given(st.lists(nested, min_size=1, max_size=6, unique_by=lambda value: json.dumps(value, sort_keys=True)))
+def test_nested_values_have_distinct_names_and_come_back_from_them_and_from_json(values: list[Any]) -> None:
+    choice = Choice(tuple(values))
+    assert len(set(choice.levels)) == len(values)
+    assert all(isinstance(level, Scalar) for level in choice.levels)
+    space = {"p": choice}
+    assert settings_from({"space": json.loads(json.dumps(plain_space(space)))}).space == space
+    for level, value in zip(choice.levels, values, strict=True):
+        given = as_given(space, {"p": level})["p"]
+        assert (given, type(given)) == (value, type(value))
+        for same in (value, level, json.loads(json.dumps(value))):
+            assert as_levels(space, {"p": same}) == {"p": level}
+
+
+def test_name_of_a_long_value_is_cut_and_numbered() -> None:
+    names = Choice((list(range(50)), list(range(51)), "[1]", [1])).levels
+    assert names == (
+        "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …",
+        "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … #2",
+        "[1]",
+        "[1] #2",
+    )
 
 
 def test_first_configuration_has_the_users_values_and_is_the_center_otherwise() -> None:

@@ -4,6 +4,7 @@ works for remote campaigns."""
 import threading
 from collections.abc import Callable, Mapping
 
+from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign.events import Event, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
@@ -87,7 +88,7 @@ def _result(event: Event, state: CampaignState) -> TrialResult | None:
             return None
     return TrialResult(
         trial=event.trial,
-        parameters=state.running[event.trial].trial.parameters,
+        parameters=as_given(state.settings.space, state.running[event.trial].trial.parameters),
         value=value,
         status=status,
         metrics=metrics_with_first(goals, value, metrics),

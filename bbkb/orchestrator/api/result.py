@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.parameters import Parameters, as_given
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
@@ -75,7 +76,7 @@ class Result:
         trial = (
             self._trial(max(evaluated, key=self._history.worth))
             if evaluated
-            else replace(observed, trial=None, parameters=dict(recommended.parameters), status="existing")
+            else replace(observed, trial=None, parameters=self._given(recommended.parameters), status="existing")
         )
         return replace(
             trial,
@@ -98,7 +99,7 @@ class Result:
         if best is None:
             raise RunError(f"{self.folder} has no best trial: {self._history.campaign.missing_best}")
         if best.trial is None:
-            return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
+            return TrialResult(trial=None, parameters=self._given(best.parameters), value=best.value, status="existing")
         return self._trial(self._history.trials[best.trial])
 
     @property
@@ -126,10 +127,13 @@ class Result:
         or `queued`."""
         return tuple(map(self._trial, self._history.listed))
 
+    def _given(self, parameters: Parameters) -> dict[str, Any]:
+        return as_given(self._history.settings.space, parameters)
+
     def _trial(self, row: TrialRow) -> TrialResult:
         return TrialResult(
             trial=row.trial,
-            parameters=dict(row.parameters),
+            parameters=self._given(row.parameters),
             value=row.value,
             status=row.status,
             metrics=metrics_with_first(self._history.goals, row.value, row.metrics),

@@ -286,7 +286,7 @@ class AskTell:
         value = result.value
         return TrialResult(
             trial=result.trial,
-            parameters=self._search.candidates.parameters(result.arm),
+            parameters=self._search.parameters(result.arm),
             value=value,
             metrics=metrics_with_first(self._goals, value, result.metrics),
             status="failed" if value is None else "succeeded",
@@ -298,7 +298,7 @@ class AskTell:
         trials = [each.trial for each in self._results_of(arm)]
         return TrialResult(
             trial=trials[0] if trials else None,
-            parameters=self._search.candidates.parameters(arm),
+            parameters=self._search.parameters(arm),
             value=value,
             status="succeeded" if trials else "existing",
             metrics=metrics,

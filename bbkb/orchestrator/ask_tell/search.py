@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Scalar
+from bbkb.objectives.parameters import Parameters, as_given, as_levels
 from bbkb.objectives.space import first_occurrences
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Grows, StrategyState
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
@@ -103,6 +103,10 @@ class Search:
         """The current candidates."""
         return self.engine.pool.candidates
 
+    def parameters(self, arm: int) -> dict[str, Any]:
+        """Return the configuration of an arm, with the values that the user gave."""
+        return as_given(self.state.settings.space, self.candidates.parameters(arm))
+
     @property
     def view(self) -> StrategyState:
         """The strategy's state after all results, also those that the next refit will learn. Reading it
@@ -152,7 +156,7 @@ class Search:
                 case _:
                     return []
 
-    def ask_with(self, fixed: Mapping[str, Scalar], limit: int) -> list[int]:
+    def ask_with(self, fixed: Parameters, limit: int) -> list[int]:
         """Return at most `limit` arms with these values, as `ask` does. Candidates with them are appended:
         like the best evaluated arms otherwise, or drawn. Raises ObjectiveError if a value is impossible, or
         the strategy does not support appended candidates."""
@@ -160,6 +164,7 @@ class Search:
         if space is None or not isinstance(self.strategy, Grows):
             name = type(self.strategy).__name__
             raise ObjectiveError(f"fixed needs a strategy that supports appended candidates, got {name}; use bbkb")
+        fixed = as_levels(space.parameters, fixed)
         rng = self.engine.rng(FIXED, self.state.totals.chosen)
         reward = self.state.settings.goals.reward
         rewards = {result.arm: reward(result.value) for result in self.results if result.value is not None}
@@ -254,7 +259,7 @@ class Search:
         trial = self._paused_trial(arm) if running is None else running
         return 0 if trial is None else self.state.trainings.step(trial)
 
-    def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
+    def arms_of(self, configurations: Sequence[Parameters]) -> list[int]:
         """Return the arms of configurations. A configuration that is not a candidate becomes one.
         Raises ObjectiveError if a configuration does not belong to the space, or the strategy does
         not support appended candidates."""

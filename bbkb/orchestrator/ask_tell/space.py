@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Parameter, Scalar
+from bbkb.objectives.parameters import Parameter, Parameters
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
@@ -99,7 +99,7 @@ def training_rule(
     )
 
 
-def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
+def check_configurations(configurations: object) -> list[Parameters]:
     """Return the configurations as a list; a single one need not be in a list."""
     if isinstance(configurations, Mapping):
         return [configurations]
@@ -107,7 +107,7 @@ def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
 
 
 Value = float | Mapping[str, float]  # several metrics by name
-Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
+Configurations = Sequence[Parameters] | Parameters
 Values = Sequence[Value | Sequence[float]] | ArrayLike
 
 
@@ -167,7 +167,7 @@ class Optimizer(AskTell):
         strategy: StrategyChoice = "bbkb",
         seed: int = 0,
         forbid: Sequence[Mapping[str, object]] = (),
-        enqueue: Sequence[Mapping[str, Scalar]] = (),
+        enqueue: Sequence[Parameters] = (),
         steps: int | None = None,
         first_trials: int = 0,
         checkpoints: bool = True,
@@ -232,7 +232,7 @@ class Optimizer(AskTell):
         return build_search(adapter(Settings).validate_python(given), build_strategy(saved["strategy"]))
 
     @exclusive
-    def ask(self, limit: int | None = None, fixed: Mapping[str, Scalar] | None = None) -> "list[OpenTrial]":
+    def ask(self, limit: int | None = None, fixed: Parameters | None = None) -> "list[OpenTrial]":
         """Choose the configurations to evaluate next. They are pending until `tell` receives their
         values.
 
@@ -251,7 +251,8 @@ class Optimizer(AskTell):
                 support them.
         """
         if fixed:
-            return self._trials(self._search.ask_with(check_configurations(fixed)[0], check_limit(limit or 1)))
+            count = 1 if limit is None else check_limit(limit)
+            return self._trials(self._search.ask_with(check_configurations(fixed)[0], count))
         if limit is None:
             limit = 1 if never_waits(self._search.strategy) else len(self.candidates)
         return self._trials(self._search.ask(check_limit(limit)))
@@ -305,7 +306,7 @@ class Optimizer(AskTell):
         self._tell(failed, [None] * len(failed))
 
     @exclusive
-    def report(self, configuration: Mapping[str, Scalar], value: Value, step: int) -> bool:
+    def report(self, configuration: Parameters, value: Value, step: int) -> bool:
         """Report a value of a training before its end, and return whether the training continues.
 
         The model learns the values of all trainings. With `steps`, a training is stopped in three
@@ -335,7 +336,7 @@ class Optimizer(AskTell):
         return self._search.report(self._arm(configuration), check_limit(step, "step"), number, metrics)
 
     @exclusive
-    def stop(self, configuration: Mapping[str, Scalar]) -> None:
+    def stop(self, configuration: Parameters) -> None:
         """End a training permanently before its last step. The model keeps the reported values, and
         `ask` does not return the training again. A training without reports counts as failed.
 
@@ -348,7 +349,7 @@ class Optimizer(AskTell):
         self._search.stop(self._arm(configuration))
 
     @exclusive
-    def withdraw(self, configuration: Mapping[str, Scalar]) -> None:
+    def withdraw(self, configuration: Parameters) -> None:
         """End an evaluation without a result, such as that of a machine that was lost. The configuration is
         no longer pending, and `ask` may return it again.
 
@@ -365,7 +366,7 @@ class Optimizer(AskTell):
         self._search.withdraw(arm)
 
     @exclusive
-    def last_step(self, configuration: Mapping[str, Scalar]) -> int:
+    def last_step(self, configuration: Parameters) -> int:
         """Return the largest step that an unfinished training has reported, after which it
         continues; 0 for a new training.
 
@@ -421,15 +422,15 @@ class Optimizer(AskTell):
         mean values of objectives and constraints as `metrics`, the best first objective first."""
         return self._front
 
-    def _arm(self, configuration: Mapping[str, Scalar]) -> int:
+    def _arm(self, configuration: Parameters) -> int:
         return self._search.arms_of(check_configurations(configuration))[0]
 
     def _trials(self, arms: Sequence[int]) -> "list[OpenTrial]":
-        return [OpenTrial(self.candidates.parameters(arm), self) for arm in arms]
+        return [OpenTrial(self._search.parameters(arm), self) for arm in arms]
 
     def _tell(
         self,
-        configurations: Sequence[Mapping[str, Scalar]],
+        configurations: Sequence[Parameters],
         metrics_of: Sequence[Mapping[str, float] | None],
     ) -> None:
         """Record the metrics of each configuration; None for a failed one."""
@@ -445,7 +446,7 @@ class Optimizer(AskTell):
         )
 
 
-class OpenTrial(dict[str, Scalar]):
+class OpenTrial(dict[str, Any]):
     """The parameters by name, with the methods that report their evaluation.
 
     A copy or a pickle of it is a plain dictionary, which the methods of `Optimizer` also accept.
@@ -460,12 +461,12 @@ class OpenTrial(dict[str, Scalar]):
     >>> trial.tell((trial["x"] - 0.3) ** 2)
     """
 
-    def __init__(self, parameters: Mapping[str, Scalar], optimizer: Optimizer) -> None:
+    def __init__(self, parameters: Parameters, optimizer: Optimizer) -> None:
         super().__init__(parameters)
         self._optimizer = optimizer
 
     @property
-    def parameters(self) -> dict[str, Scalar]:
+    def parameters(self) -> dict[str, Any]:
         """The parameters by name, as a plain dictionary."""
         return dict(self)
 

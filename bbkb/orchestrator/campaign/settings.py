@@ -31,6 +31,7 @@ from bbkb.objectives.parameters import (
     Sampler,
     Scalar,
     clauses_of,
+    plain_listed,
 )
 from bbkb.orchestrator.annotations import DECIDED, LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
 from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, Objective
@@ -46,7 +47,8 @@ FINISH = 3  # the number of best unfinished trials that the end of a budget comp
 
 DEFAULT_STRATEGY = "bbkb"
 
-Configuration = Mapping[str, Scalar]
+Configuration = Mapping[str, Any]
+Nested = list[Any] | tuple[Any, ...] | dict[str, Any]
 Tree = Mapping[str, Any]  # plain values, as in YAML and JSON
 
 NaturalInt = Annotated[int, Ge(0), WHOLE]
@@ -539,7 +541,7 @@ class TuneExperiment(Section):
 class KnownResult(Section):
     """A configuration that was evaluated elsewhere."""
 
-    parameters: Annotated[Mapping[str, Scalar], MinLen(1), Doc("The configuration.")]
+    parameters: Annotated[Mapping[str, Scalar | Nested], MinLen(1), Doc("The configuration.")]
     value: Annotated[float, Doc("Its value, on the scale of the objective.")]
 
 
@@ -626,6 +628,10 @@ def plain_space(space: Mapping[str, Parameter]) -> dict[str, dict[str, Any]]:
 
 def _plain(value: Any) -> Any:
     """Return sections, parameters, mappings and tuples as plain values with their keys in a file."""
+    if isinstance(value, Parameter):
+        listed = plain_listed(value)
+        others = {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+        return {key: listed[key] if key in listed else _plain(child) for key, child in others.items()}
     if is_dataclass(value):
         value = {key_of(field.name): getattr(value, field.name) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -61,5 +61,6 @@ def array_of(values: Sequence[object]) -> NDArray[np.generic]:
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return np.array(values, np.float64)
     array = np.empty(len(values), object)
-    array[:] = values
+    for place, value in enumerate(values):  # one by one, because a value may be a list
+        array[place] = value
     return array

@@ -2,6 +2,7 @@
 report, live page and notebook each lay this list out in a loop. For programs, `as_plain` has the
 numbers."""
 
+import json
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -245,6 +246,7 @@ def as_arguments(parameters: Mapping[str, object]) -> str:
     """Return a configuration as arguments of a command, quoted for a shell."""
     parts: list[str] = []
     for name, value in parameters.items():
-        text = str(value)  # one argument if it looks like an option
+        text = json.dumps(value) if isinstance(value, list | tuple | dict) else str(value)
+        # one argument if it looks like an option
         parts += [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
     return shlex.join(parts)

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import yaml
 
+from bbkb.objectives.parameters import Parameter, as_given
 from bbkb.orchestrator.annotations import default_of, key_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
@@ -169,13 +170,14 @@ def _answer(history: History) -> Plain:
         remarks.append("also the best value" if is_best else f"best single value: {best.value:.6g} ({best.origin})")
     parameters = history.recommended or {}
     active = {name: each for name, each in parameters.items() if each is not None}
+    given = as_given(history.settings.space, active)
     return {
         "label": label,
         "value": value,
         "deviation": deviation,
         "remark": "; ".join(remarks),
         "parameters": [[name, str(short(each))] for name, each in active.items()],
-        "copies": [["arguments", as_arguments(active)], ["Python", repr(active)], ["YAML", _as_yaml(active).rstrip()]],
+        "copies": [["arguments", as_arguments(given)], ["Python", repr(given)], ["YAML", _as_yaml(given).rstrip()]],
         "front": _front(history),
     }
 
@@ -284,7 +286,7 @@ def _without_defaults(value: object, tree: Any) -> object:
     if is_dataclass(value):
         parts = {key_of(field.name): (field, getattr(value, field.name)) for field in fields(value)}
         return {
-            key: _without_defaults(each, tree[key])
+            key: tree[key] if isinstance(value, Parameter) else _without_defaults(each, tree[key])
             for key, (field, each) in parts.items()
             if key in tree and each is not None and (each != default_of(field) or key in _TAGS)
         }

@@ -9,6 +9,7 @@ from math import isfinite  # bound here: an objective that runs in this process 
 from pathlib import Path
 
 from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
 from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, knows_remark, place_between
@@ -168,7 +169,7 @@ class Evaluations:
         return Attempt(
             trial=trial.id,
             arm=trial.arm,
-            parameters=parameters,
+            parameters=as_given(state.settings.space, parameters),
             seed=int(self._recorder.engine.rng(TRIALS, trial.id).integers(2**31)),
             attempt=trial.attempt,
             folder=None if places.folders is None else trial_folder(places.folders, trial.id),

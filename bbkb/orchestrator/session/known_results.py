@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Range, Scalar
+from bbkb.objectives.parameters import Range, Scalar, as_given, as_levels
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.objectives.tabular import ROW, Column, as_typed, as_typed_with_gaps, read_cells
@@ -146,7 +146,7 @@ def read_sources(settings: Settings) -> Settings:
             match source:
                 case KnownRun():
                     name, rows = _rows_of_run(source, settings.goals.objectives[0].direction)
-                    pairs = [(row.parameters, row.value) for row in rows]
+                    pairs = [(parameters, row.value) for row, parameters in rows]
                 case ResultTable():
                     read = _read_table(source, make_candidates(space, 1, "random"))
                     if ARM not in read.columns or ARM in space.parameters:
@@ -160,20 +160,29 @@ def read_sources(settings: Settings) -> Settings:
                 if value is not None
             )
             source = GivenResults(results=results, source=name, origin=origin_of(source))
+        elif isinstance(source, GivenResults):
+            given = [(as_levels(space.parameters, each.parameters), each.value) for each in source.results]
+            # the log gets the text of a nested value that no candidate has
+            plain = [({name: _text(value) for name, value in row.items()}, value) for row, value in given]
+            source = replace(source, results=tuple(KnownResult(parameters=row, value=value) for row, value in plain))
         known.append(source)
     return replace(settings, known_results=tuple(known))
 
 
+def _text(value: Any) -> Scalar:
+    return value if isinstance(value, Scalar) else str(value)
+
+
 def _levels(space: SearchSpace, row: Mapping[str, Any]) -> Mapping[str, Scalar]:
-    """Return the values of a row; a table may write a choice in another notation, such as 1.0 for
+    """Return the levels of a row; a table may write a choice in another notation, such as 1.0 for
     "1". Parameters without a value are omitted."""
     values: dict[str, Scalar] = {}
-    for name, value in row.items():
+    for name, value in as_levels(space.parameters, row).items():
         parameter = space.parameters.get(name)
         levels = () if isinstance(parameter, Range | None) else parameter.levels
         same = (level for level in levels if text_of(level) == text_of(value))
         if value is not None:
-            values[name] = value if value in levels else next(same, value)
+            values[name] = value if value in levels else next(same, _text(value))
     return values
 
 
@@ -220,17 +229,17 @@ def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object
 
 def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mapping[str, object]]:
     """Return configurations without constant parameters that no candidate has."""
-    values: dict[str, set[object]] = {}
+    values: dict[str, set[str]] = {}
     for result in data.results:
         for name, value in result.parameters.items():
-            values.setdefault(name, set()).add(value)
+            values.setdefault(name, set()).add(text_of(value))
     fixed = {name for name, different in values.items() if len(different) == 1 and name not in parameters}
     return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
 
 
-def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[TrialRow]]:
-    """Return the name of the other run and its successful evaluations, without its own known
-    results."""
+def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[tuple[TrialRow, dict[str, Any]]]]:
+    """Return the name of the other run and its successful evaluations with their parameters, without its own
+    known results."""
     run = open_run(Path(source.run)) if source.store is None else Run(Path(source.run), source.store)
     history = fold(run.events())
     name = f"run {run.name}"
@@ -239,15 +248,16 @@ def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[TrialRow]]
         raise RunError(f"{name} has direction {theirs} and this campaign {direction}: their values cannot be compared")
     if not history.succeeded:
         raise RunError(f"{name} has no evaluation that succeeded: start without it, or name another run")
-    return name, sorted(history.succeeded, key=lambda row: row.trial)
+    rows = sorted(history.succeeded, key=lambda row: row.trial)
+    return name, [(row, as_given(history.settings.space, row.parameters)) for row in rows]
 
 
 def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Results:
     name, rows = _rows_of_run(source, direction)
-    names = _parameters(name, candidates, [*dict.fromkeys(key for row in rows for key in row.parameters)])
-    columns = {name: array_of([row.parameters.get(name) for row in rows]) for name in names}
-    values = np.array([row.value for row in rows], np.float64)
-    return _Results(name, columns, values, [f"trial {row.trial}" for row in rows])
+    names = _parameters(name, candidates, [*dict.fromkeys(key for _, parameters in rows for key in parameters)])
+    columns = {name: array_of([parameters.get(name) for _, parameters in rows]) for name in names}
+    values = np.array([row.value for row, _ in rows], np.float64)
+    return _Results(name, columns, values, [f"trial {row.trial}" for row, _ in rows])
 
 
 def _read_table(source: ResultTable, candidates: Candidates) -> _Results:

@@ -117,5 +117,5 @@ def _finite(pairs: Iterable[tuple[Tree, Any]]) -> tuple[KnownResult, ...]:
         for parameters, value in pairs
         if isinstance(value, int | float)
         and math.isfinite(value)
-        and all(isinstance(value, Scalar) for value in parameters.values())
+        and all(isinstance(value, Scalar | list | tuple | dict) for value in parameters.values())
     )

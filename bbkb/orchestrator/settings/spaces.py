@@ -3,7 +3,6 @@
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,10 @@ from bbkb.objectives.keywords import meaning
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import (
     PLUS,
-    Choice,
     Clause,
-    Ordered,
     Parameter,
     Range,
-    Scalar,
+    as_levels,
     clauses_of,
     conditions,
     has_prior,
@@ -104,11 +101,9 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     if not isinstance(enqueue, list | tuple):
         raise RefusalError([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
     wrong = [
-        Refusal((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
+        Refusal((number,), "must be a mapping of parameters to values", excerpt(configuration))
         for number, configuration in enumerate(enqueue)
-        if not isinstance(configuration, Mapping)
-        or not configuration
-        or not all(isinstance(value, Scalar) for value in configuration.values())
+        if not isinstance(configuration, Mapping) or not configuration
     ]
     if wrong:
         raise RefusalError(wrong)
@@ -125,7 +120,8 @@ def completed_enqueue(
     problems = []
     for number, configuration in enumerate(enqueue):
         try:
-            completed.append(space.complete(configuration, np.random.default_rng([seed, _STREAM, number])))
+            levels = as_levels(space.parameters, configuration)
+            completed.append(space.complete(levels, np.random.default_rng([seed, _STREAM, number])))
         except ObjectiveError as error:
             problems.append(align(("enqueue", number), str(error), configuration))
     if with_default(space.parameters) and not has_known_results:
@@ -179,10 +175,6 @@ def _build_parameter(options: object) -> Parameter:
     when = fields.pop("when", None)
     if kind is Range and bool in map(type, (fields.get("low"), fields.get("high"))):
         rule = "must have numbers as low and high, or choices: [false, true]"
-        raise RefusalError([Refusal((), rule, excerpt(options))])
-    listed = chain(*(value for value in fields.values() if isinstance(value, list | tuple)))
-    if kind in (Choice, Ordered) and any(isinstance(each, Mapping | list | tuple) for each in listed):
-        rule = "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
         raise RefusalError([Refusal((), rule, excerpt(options))])
     parameter: Parameter = build(kind, fields)
     if when is None:

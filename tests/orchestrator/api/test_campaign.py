@@ -99,6 +99,37 @@ def test_trials_are_a_list_and_with_pandas_a_data_frame(
         result.dataframe()
 
 
+def test_choices_may_be_tuples_lists_and_mappings(inline: dict[str, Any], tmp_path: Path) -> None:
+    def size(layers: Any, optimizer: dict[str, Any], dropout: float) -> float:
+        assert layers in ((64, 32), [128])
+        optimizer.pop("lr")  # a copy
+        return float(sum(layers)) * (1 + dropout)
+
+    space: Space = {
+        "layers": Choice(((64, 32), [128])),
+        "optimizer": Choice(({"name": "sgd", "lr": 0.1},)),
+        "dropout": Range(0.0, 0.5),
+    }
+    first = {"layers": [64, 32], "dropout": 0.25}
+    settings = {**inline, "enqueue": [first]}
+    done = campaign(settings, size, space, 4).run(progress=False)
+    assert done.trials[0].parameters == {**first, "layers": (64, 32), "optimizer": {"name": "sgd", "lr": 0.1}}
+    assert {row["layers"] for row in done.rows()} == {"(64, 32)", "[128]"}
+    table = tmp_path / "results.csv"
+    table.write_text("layers,dropout,optimizer,reward\n\"(64, 32)\",0.5,\"{'name': 'sgd', 'lr': 0.1}\",7\n")
+    listed = {"layers": (128,), "dropout": 0.5, "optimizer": {"lr": 0.1, "name": "sgd"}}
+    sources = [
+        {"run": str(done.folder)},
+        {"table": str(table)},
+        {"results": [{"parameters": listed, "value": 9.0}, {"parameters": {**listed, "layers": [1]}, "value": 9.0}]},
+    ]
+    with pytest.warns(UserWarning, match=r"layers must be one of \(64, 32\), \[128\], got"):
+        warm = campaign(inline, size, space, 4, known_results=sources).run(progress=False)
+    assert warm.known is not None
+    assert (len(warm.known.values), len(warm.known.left_out)) == (6, 1)
+    assert load(done.folder).best.parameters == done.best.parameters
+
+
 def test_inline_calls_the_function_itself(inline: dict[str, Any]) -> None:
     class Model:
         def __init__(self) -> None:

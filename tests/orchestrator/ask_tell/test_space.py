@@ -35,6 +35,23 @@ SPACE: Space = {
 }
 
 
+def test_configurations_have_nested_values(tmp_path: Path) -> None:
+    space: Space = {
+        "layers": Choice(((64, 32), (128,), (8,)), prior=(8,)),
+        "x": Range(0.0, 1.0, when={"layers": [(8,)]}),
+    }
+    optimizer = Optimizer(space, "minimize", forbid=[{"layers": [(128,)]}])
+    for _ in range(6):
+        (trial,) = optimizer.ask()
+        assert trial["layers"] in ((64, 32), (8,))
+        trial.tell(len(trial["layers"]) + trial.get("x", 0.0))
+    assert optimizer.best.parameters["layers"] == (8,)
+    assert optimizer.ask(fixed={"layers": [8]})[0]["layers"] == (8,)
+    assert reloaded(optimizer, tmp_path).best == optimizer.best
+    with pytest.raises(ObjectiveError, match=r"layers must be one of \(64, 32\), \(128,\), \(8,\), got \[9\]"):
+        optimizer.tell({"layers": [9]}, 1.0)
+
+
 def loss(configuration: Mapping[str, Any]) -> Any:
     away = 0.0 if configuration["model"] == "forest" else 0.2
     return (configuration["x"] - 0.3) ** 2 + abs(configuration.get("depth", 5) - 4) / 10 + away + configuration["lr"]

@@ -61,7 +61,8 @@ space: {a: [0.5, 3]} => such as {low: 0.5, high: 3} or {choices: [0.5, 3]}, got 
 space: {a: [3, 0.5]} => must be a mapping such as {choices: [3, 0.5]}, got [3, 0.5]
 space: [a] => 4: space must be a mapping such as
 space: {a b: {low: 0, high: 1}} => 4: space.a b must be named by letters
-space: {a: {choices: [[64, 64], [32]]}} => 4: space.a must hold texts, numbers, true, false or null: name each
+space: {a: {choices: [[64, 64], [64, 64]]}} => 4: space.a.choices must differ from each other, got [64, 64] twice
+space: {a: {choices: [[64], [.inf]]}} => 4: space.a.choices must not be infinite or NaN, got inf
 space: {a: {choices: []}} => 4: space.a.choices must hold at least one value
 space: {a: {min: 0, max: 1}}
 => choices, or ordered, or constant (write low instead of min and high instead of max), got

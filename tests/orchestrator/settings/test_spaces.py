@@ -75,7 +75,7 @@ enqueue: [{model: svm, C: 1.0, share: 0.12}] => 9: enqueue.0.share must be 0 plu
 enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]
 => 9: enqueue.0.C must be left out: it exists only when model is svm
 enqueue: [{lr: 1}] => 9: enqueue.0.lr is not a parameter of the space, which has model, C
-enqueue: [1] => 9: enqueue.0 must be a mapping of parameters to plain values, got 1
+enqueue: [1] => 9: enqueue.0 must be a mapping of parameters to values, got 1
 """
 # Parameters beside `m` and `n`, which are in lines 5 and 6, and the beginning of the message.
 PARAMETERS = """\

@@ -14,6 +14,7 @@ import yaml
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.state import Best, CampaignState
 from bbkb.orchestrator.campaign.status import status_of, without_process
@@ -135,7 +136,9 @@ def best(
     is_single = len(state.settings.goals.objectives) == 1
     for note in _notes(run, state, best, taken):
         say(SafeConsole(stderr=True), note)
-    text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
+    text = (
+        _format(as_given(state.settings.space, taken.parameters), format_) if is_single else _front_text(state, format_)
+    )
     write_output(f"{text}\n".encode())
 
 
@@ -208,11 +211,15 @@ def _dump(plain: object, format_: BestFormat) -> str:
 
 
 def _front_text(state: CampaignState, format_: BestFormat) -> str:
+    space = state.settings.space
     if format_ is BestFormat.ARGS:
-        return "\n".join(_format(member.parameters, format_) for member in state.results.front.ordered)
+        return "\n".join(_format(as_given(space, member.parameters), format_) for member in state.results.front.ordered)
     names = [objective.metric for objective in state.settings.goals.objectives]
     front = [
-        {"objectives": dict(zip(names, member.values, strict=True)), "parameters": _active(member.parameters)}
+        {
+            "objectives": dict(zip(names, member.values, strict=True)),
+            "parameters": _active(as_given(space, member.parameters)),
+        }
         for member in state.results.front.ordered
     ]
     return _dump(front, format_)
