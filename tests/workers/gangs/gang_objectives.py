@@ -16,10 +16,6 @@ from bbkb.objectives.objective import EvaluationStopped, Report
 LONG_SECONDS = 300.0
 
 
-def _begin(at: str, name: str, machine: Machine) -> None:
-    _note_process(at, name, machine.rank)
-
-
 def _note_process(at: str, name: str, rank: int) -> None:
     draft = Path(at, f".{name}-{rank}")
     draft.write_text(str(os.getpid()))
@@ -56,7 +52,7 @@ def total(x: float, machine: Machine) -> dict[str, float] | None:
 
 def fail_on_second(at: str, name: str, machine: Machine) -> float:
     """Raise on machine 1; sleep on machine 0, which notes that it was asked to end."""
-    _begin(at, name, machine)
+    _note_process(at, name, machine.rank)
     if machine.rank == 1:
         raise RuntimeError("the second machine failed")
     try:
@@ -69,7 +65,7 @@ def fail_on_second(at: str, name: str, machine: Machine) -> float:
 
 def fail_and_ignore(at: str, name: str, machine: Machine) -> float:
     """Raise on machine 1; on machine 0 ignore SIGTERM."""
-    _begin(at, name, machine)
+    _note_process(at, name, machine.rank)
     if machine.rank == 1:
         raise RuntimeError("the second machine failed")
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -79,7 +75,7 @@ def fail_and_ignore(at: str, name: str, machine: Machine) -> float:
 
 def wait(at: str, name: str, machine: Machine) -> float:
     """Wait until the folder has a file `NAME.go`; return the number of machines."""
-    _begin(at, name, machine)
+    _note_process(at, name, machine.rank)
     while not Path(at, f"{name}.go").exists():
         time.sleep(0.05)
     return float(machine.count)
@@ -88,7 +84,7 @@ def wait(at: str, name: str, machine: Machine) -> float:
 def report_on(at: str, name: str, machine: Machine, report: Report) -> float:
     """Report without end on machine 0, and end slowly after the stop; on machine 1, fail as soon as
     machine 0 is stopped, as a lost connection does."""
-    _begin(at, name, machine)
+    _note_process(at, name, machine.rank)
     is_stopped = Path(at, f"{name}.stopped")
     try:
         while machine.rank == 0 or not is_stopped.exists():
@@ -106,14 +102,12 @@ def _add_up(config: dict[Any, Any]) -> None:
     """Add up `x` × (rank + 1) over the workers of a trainer, into the file `total`; wait first, for
     `seconds`."""
     from ray.train import get_context
+    from xgboost import collective
 
     rank = get_context().get_world_rank()
     _note_process(config["at"], config["name"], rank)
     time.sleep(config["seconds"])
-    part = config["x"] * (rank + 1)
-    from xgboost import collective
-
-    total = float(collective.allreduce(numpy.array([part]), collective.Op.SUM)[0])
+    total = float(collective.allreduce(numpy.array([config["x"] * (rank + 1)]), collective.Op.SUM)[0])
     if rank == 0:
         Path(config["total"]).write_text(repr(total))
 
@@ -126,13 +120,7 @@ def train_on_ray(x: float, workers: int, at: str, name: str, seconds: float = 0.
     total = Path(at, f"{name}-{x}.total")
     trainer = XGBoostTrainer(
         _add_up,
-        train_loop_config={
-            "x": x,
-            "at": at,
-            "name": name,
-            "seconds": seconds,
-            "total": str(total),
-        },
+        train_loop_config={"x": x, "at": at, "name": name, "seconds": seconds, "total": str(total)},
         scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 3}),
         run_config=RunConfig(storage_path=at),
     )
