@@ -208,12 +208,6 @@ class Range:
         for name in ("log", "integer"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        self._check_bounds()
-        if self.step is not None:
-            self._check_step(self.step)
-        _set_options(self)
-
-    def _check_bounds(self) -> None:
         bounds = f"low={self.low}, high={self.high}"
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
             raise ValueError(f"low and high must be finite, got {bounds}")
@@ -226,19 +220,19 @@ class Range:
             raise ValueError(f"low must be > 0 on a log scale, got {self.low}; raise it or drop `log`")
         if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
             raise ValueError(f"low and high of integers must be whole, got {bounds}")
-
-    def _check_step(self, step: float) -> None:
-        if not (math.isfinite(step) and step > 0):
-            raise ValueError(f"step must be finite and > 0, got {step}")
-        if self.integer and not float(step).is_integer():
-            raise ValueError(f"step must be whole for integers, got {step}")
-        steps = (self.high - self.low) / step
-        if round(steps) < 1 or abs(steps - round(steps)) > _WHOLE * max(1.0, steps):
-            below = self.low + math.floor(steps) * step
-            raise ValueError(
-                f"high must be low plus a whole number of steps, got low={self.low}, high={self.high}, step={step}; "
-                f"the nearest are {below:.12g} and {below + step:.12g}"
-            )
+        if (step := self.step) is not None:
+            if not (math.isfinite(step) and step > 0):
+                raise ValueError(f"step must be finite and > 0, got {step}")
+            if self.integer and not float(step).is_integer():
+                raise ValueError(f"step must be whole for integers, got {step}")
+            steps = (self.high - self.low) / step
+            if round(steps) < 1 or abs(steps - round(steps)) > _WHOLE * max(1.0, steps):
+                below = self.low + math.floor(steps) * step
+                raise ValueError(
+                    f"high must be low plus a whole number of steps, got {bounds}, step={step}; "
+                    f"the nearest are {below:.12g} and {below + step:.12g}"
+                )
+        _set_options(self)
 
     @property
     def stride(self) -> float | None:
@@ -448,20 +442,6 @@ def _rule_of(parameter: Range | Choice | Ordered) -> str:
     return expected if parameter.default is None else f"{expected}, by default {parameter.default}"
 
 
-def _set_prior(parameter: Range | Choice | Ordered) -> None:
-    """Check `prior`, `confidence` and `default`. The space checks whether the values are possible."""
-    for name in ("prior", "default"):
-        value = getattr(parameter, name)
-        object.__setattr__(parameter, name, getattr(value, "item", lambda value=value: value)())
-    plain = parameter.prior
-    if plain is None and parameter.confidence is not None:
-        raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
-    if plain is not None:
-        object.__setattr__(parameter, "confidence", parameter.confidence or "medium")
-    if parameter.confidence not in (None, *get_args(Confidence)):
-        raise ValueError(f"confidence must be low, medium or high, got {parameter.confidence!r}")
-
-
 def _list_values(values: Sequence[object]) -> str:
     ending = f", … ({len(values)} in all)" if len(values) > _SHOWN else ""
     return ", ".join(map(str, values[:_SHOWN])) + ending
@@ -475,8 +455,19 @@ def _set_options(parameter: Parameter) -> None:
             raise ValueError(f"when: {error}") from None
         if None in parameter.levels:
             raise ValueError("its parameter must not have the value null, which means that it does not exist")
-    if not isinstance(parameter, Constant):
-        _set_prior(parameter)
+    if isinstance(parameter, Constant):
+        return
+    # the space checks whether these values are possible
+    for name in ("prior", "default"):
+        value = getattr(parameter, name)
+        object.__setattr__(parameter, name, getattr(value, "item", lambda value=value: value)())
+    plain = parameter.prior
+    if plain is None and parameter.confidence is not None:
+        raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
+    if plain is not None:
+        object.__setattr__(parameter, "confidence", parameter.confidence or "medium")
+    if parameter.confidence not in (None, *get_args(Confidence)):
+        raise ValueError(f"confidence must be low, medium or high, got {parameter.confidence!r}")
 
 
 def _number(name: str, value: object) -> float:
