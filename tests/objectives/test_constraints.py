@@ -56,15 +56,6 @@ def oracle() -> ConfigSpace.ConfigurationSpace:
 FORBID = clauses_of([{"model": "forest", "depth": [8, 9]}])
 
 
-def test_candidates_of_a_conditional_space_are_valid_for_configspace() -> None:
-    candidates = make_candidates(SearchSpace(TREE, FORBID), 500, seed=3)
-    theirs = oracle()
-    for arm in range(len(candidates)):
-        ConfigSpace.Configuration(theirs, values=candidates.parameters(arm))  # raises when it is not
-    present = {frozenset(candidates.parameters(arm)) for arm in range(len(candidates))}
-    assert len(present) == 4, "svm with and without degree, depth with and without extra"
-
-
 @settings(max_examples=examples(60), deadline=None)
 @given(
     st.fixed_dictionaries(

@@ -1,7 +1,6 @@
 """`bbkb.objectives.external`: importable functions and shell commands, and the trial of a training."""
 
 import functools
-import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -89,13 +88,6 @@ def test_exception_of_the_function_passes_through(callable_named: Named, silent:
         callable_named("failing").evaluate({"x": 1}, 0, silent)
     with pytest.raises(InvalidValueError, match="users_module:worded must return a number, got str 'high'"):
         callable_named("worded").evaluate({"x": 1}, 0, silent)
-
-
-def test_external_evaluates_the_same_after_pickling(callable_named: Named, silent: Report) -> None:
-    objective = callable_named("plain")
-    assert pickle.loads(pickle.dumps(objective)).evaluate({"x": 3}, 0, silent) == objective.evaluate(
-        {"x": 3}, 0, silent
-    )
 
 
 def test_preparing_imports_the_module_and_raises_its_errors(callable_named: Named, tmp_path: Path) -> None:

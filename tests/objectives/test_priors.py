@@ -73,10 +73,6 @@ def test_finite_space_begins_near_the_expected_values_and_has_all_configurations
     assert np.abs(candidates.columns["n"][:10].astype(int) - 7).mean() < 15
 
 
-def test_space_without_priors_has_no_log_density() -> None:
-    assert make_candidates({"x": Range(0.0, 1.0)}, 8).log_prior is None
-
-
 @pytest.mark.parametrize(
     ("parameter", "words"),
     [

@@ -71,11 +71,6 @@ def test_returned_number_of_any_type_is_a_value(number: object) -> None:
     assert type(evaluation.value) is float
 
 
-def test_mapping_has_a_value_and_metrics() -> None:
-    evaluation = as_evaluation({"value": 1, "loss": np.float32(0.5), "epochs": 3}, "f")
-    assert (evaluation.value, dict(evaluation.metrics)) == (1.0, {"loss": 0.5, "epochs": 3.0})
-
-
 def test_nan_and_infinity_are_passed_on_unchanged() -> None:
     assert np.isnan(as_evaluation(float("nan"), "f").value)
     assert as_evaluation(-np.inf, "f").value == -np.inf
@@ -131,8 +126,8 @@ def test_wrong_mapping_is_rejected(returned: object, message: str) -> None:
 
 def test_invalid_metric_does_not_discard_the_value() -> None:
     folds = np.array([0.9, 0.97, 0.98])
-    evaluation = as_evaluation({"value": 0.95, "folds": folds, "model": "x.pt", "loss": np.float32(0.5)}, "f")
-    assert (evaluation.value, dict(evaluation.metrics)) == (0.95, {"loss": 0.5})
+    evaluation = as_evaluation({"value": 1, "folds": folds, "model": "x.pt", "loss": np.float32(0.5), "n": 3}, "f")
+    assert (evaluation.value, dict(evaluation.metrics)) == (1.0, {"loss": 0.5, "n": 3.0})
     assert evaluation.left_out == {"folds": "ndarray, not a number", "model": "str, not a number"}
 
 
@@ -153,8 +148,8 @@ def read_in_pieces(output: bytes, size: int) -> tuple[tuple[messages.Report, ...
 
 @pytest.mark.parametrize("name", ["value", "step", LONG])
 def test_metric_that_cannot_be_recorded_is_left_out_and_the_value_reported(name: str) -> None:
-    points, left_out = read(f"BBKB_REPORT 3 0.5 {name}=1 loss=0.25")
-    assert points == (reported(3, 0.5, loss=0.25),)
+    points, left_out = read(f"BBKB_REPORT 3 0.5 {name}=1 loss=0.25 self=1")
+    assert points == (reported(3, 0.5, loss=0.25, self=1.0),)
     assert [*left_out] == [f"reported {name}"]
 
 
@@ -177,10 +172,6 @@ def test_line_above_the_limit_is_not_a_report_however_it_is_split() -> None:
         points, left_out = read_in_pieces(line, piece)
         assert points == (reported(4, 0.5),)
         assert left_out == {"a report": f"a line of more than {LONGEST_LINE} bytes"}
-
-
-def test_metric_may_have_the_name_self() -> None:
-    assert read("BBKB_REPORT 3 0.5 self=1") == ((reported(3, 0.5, self=1.0),), {})
 
 
 @pytest.mark.parametrize(

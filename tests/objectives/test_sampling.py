@@ -71,13 +71,6 @@ def test_appended_arms_are_rebuilt_bit_for_bit_from_json(space: SearchSpace, see
     assert [again.parameters(arm) for arm in range(len(again))] == [grown.parameters(arm) for arm in range(len(grown))]
 
 
-def test_same_generator_gives_the_same_arms() -> None:
-    space = SearchSpace({"x": Range(0, 1), "m": Choice(("a", "b")), "n": Range(1, 9, integer=True)})
-    pool = first_pool(space)
-    one, other = (grow_some(space, pool, [3, 5], [0.3, 1.0, 0.5], 50, np.random.default_rng(7)) for _ in range(2))
-    np.testing.assert_array_equal(one.features, other.features)
-
-
 def test_short_lengthscales_keep_real_steps_short() -> None:
     space = SearchSpace({"x": Range(0, 1), "y": Range(0, 1)})
     pool = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 16)

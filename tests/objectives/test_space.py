@@ -253,5 +253,6 @@ def test_center_replaces_the_first_point_of_a_sequence_only_on_request() -> None
     space = {"x": Range(0.0, 1.0), "n": Range(0, 400, integer=True)}
     with_center = make_candidates(space, 64, at_center=True)
     without = make_candidates(space, 64)
+    assert with_center.log_prior is None
     assert with_center.parameters(0) == {"x": 0.5, "n": 200}
     assert np.array_equal(with_center.features[1:], without.features[1:])

@@ -208,12 +208,18 @@ def test_table_with_inconsistent_parts_is_rejected(change: dict[str, Any], messa
         Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
 
 
-def test_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Report) -> None:
+def test_users_table_is_candidates_and_with_a_target_an_objective(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
+    path.write_text("rate,optimizer\n0.1,adam\n0.2,sgd\n0.4,adam\n")
+    candidates = table_candidates(path)
+    np.testing.assert_allclose(candidates.features[:, 0], [0, 1 / 3, 1])
+    assert candidates.parameters(2) == {"rate": 0.4, "optimizer": "adam"}
+    assert candidates.remark == ""
     path.write_text("rate,optimizer,accuracy\n0.1,adam,0.9\n0.2,sgd,0.8\n")
     table = table_objective(path, target="accuracy")
     assert table.features.shape == (2, 3)
     assert table.candidates().parameters(1) == {"row": 1, "rate": 0.2, "optimizer": "sgd"}
+    assert table.candidates().remark == ""
     evaluation = table.evaluate({"row": 0}, 0, silent)
     assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9})
 
@@ -221,14 +227,6 @@ def test_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Repor
 def test_users_table_that_cannot_be_read_is_reported_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(ObjectiveError, match=r"^candidates\.table: .*cannot be read as a CSV table: No such file"):
         table_candidates(tmp_path / "gone.csv")
-
-
-def test_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
-    path = tmp_path / "arms.csv"
-    path.write_text("rate,optimizer\n0.1,adam\n0.2,sgd\n0.4,adam\n")
-    candidates = table_candidates(path)
-    np.testing.assert_allclose(candidates.features[:, 0], [0, 1 / 3, 1])
-    assert candidates.parameters(2) == {"rate": 0.4, "optimizer": "adam"}
 
 
 @pytest.mark.parametrize(
@@ -271,10 +269,3 @@ def test_merged_row_draws_one_of_its_values_and_names_the_merged_rows(tmp_path: 
     assert "2 rows of" in candidates.remark
     assert "row 3 repeats row 1" in candidates.remark
     assert "an evaluation draws one of the values" in candidates.remark
-
-
-def test_table_without_equal_rows_has_no_remark(tmp_path: Path) -> None:
-    path = tmp_path / "runs.csv"
-    path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
-    for candidates in (table_objective(path, "accuracy").candidates(), table_candidates(path)):
-        assert (len(candidates), candidates.remark) == (3, "")

@@ -262,14 +262,11 @@ def outcome(kind: FailureKind | None) -> Outcome:
     return TrialFailed(trial=0, attempt=1, failure=kind, message="why", started=0.0, finished=1.0, worker="w")
 
 
-def test_worker_whose_last_evaluations_failed_on_different_arms_is_damaged() -> None:
+@pytest.mark.parametrize("kind", [None, FailureKind.INVALID_VALUE, FailureKind.TIMEOUT])
+def test_streak_counts_failures_on_different_arms_until_a_success(kind: FailureKind | None) -> None:
     streak = Streak()
     damaged = [streak.is_damaged_after(arm, outcome(FailureKind.ERROR)) for arm in range(DAMAGED_AFTER)]
     assert damaged == [False] * (DAMAGED_AFTER - 1) + [True]
-
-
-@pytest.mark.parametrize("kind", [None, FailureKind.INVALID_VALUE, FailureKind.TIMEOUT])
-def test_streak_ignores_repeated_failures_of_one_arm_and_ends_with_a_success(kind: FailureKind | None) -> None:
     streak = Streak()
     assert not any(streak.is_damaged_after(7, outcome(FailureKind.ERROR)) for _ in range(20))
     for arm in range(20):

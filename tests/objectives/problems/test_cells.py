@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.problems.cells import (
     CONVOLUTION,
-    MOST_EDGES,
     OPERATIONS,
     POOLING,
     PROJECTION,
@@ -28,10 +27,6 @@ from bbkb.objectives.problems.cells import (
 def test_number_of_cells_equals_the_published_number(vertices: int, count: int) -> None:
     """Ying et al. 2019: 423 624 in all, so 359 082 with seven vertices."""
     assert len(cells_of(vertices)) == count
-
-
-def test_bbkb_paper_searches_12416_cells() -> None:
-    assert len(cells_of(6, (CONVOLUTION, POOLING))) == 12_416
 
 
 def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
@@ -64,16 +59,8 @@ def test_cell_classes_of_a_slow_enumeration_are_listed_once(vertices: int) -> No
     classes = slow_classes(vertices)
     assert len(classes) == len(listed)
     for cell in listed:
-        assert sum((cell.edges, cell.operations) in members for members in classes) == 1
-
-
-def test_cells_in_the_list_belong_to_the_space() -> None:
-    cells = cells_of(6, (CONVOLUTION, POOLING))
-    for number in range(0, len(cells), 97):
-        cell = cells.cell(number)
-        assert cell.vertices == 6
-        assert len(cell.edges) <= MOST_EDGES
         assert Cell.parse(str(cell)) == cell
+        assert sum((cell.edges, cell.operations) in members for members in classes) == 1
 
 
 @given(st.integers(0, 2440), st.permutations([1, 2, 3]))
@@ -169,11 +156,3 @@ def test_lengths_and_counts_of_paths_are_those_of_a_walk() -> None:
         scale = np.ptp(column) / np.ptp(got[:, place])
         offset = column[0] - got[0, place] * scale
         np.testing.assert_allclose(column, got[:, place] * scale + offset, err_msg=f"{place} {low} {high}")
-
-
-@pytest.mark.parametrize("encoding", list(Encoding))
-def test_features_are_finite_and_vary(encoding: Encoding) -> None:
-    for vertices, names in itertools.product((3, 4), ((CONVOLUTION, POOLING),)):
-        features, parameter_of = encode_cells(cells_of(vertices, names), encoding)
-        assert np.isfinite(features).all()
-        assert len(parameter_of) == features.shape[1]

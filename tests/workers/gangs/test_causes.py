@@ -47,13 +47,10 @@ def test_trainers_error_is_a_loss_if_ray_says_so_in_it(error: BaseException, kin
     assert kind_of_trainers_error(error) == kind
 
 
-@pytest.mark.parametrize("failures", [None, [1], {0: "text"}, 3])
-def test_attributes_of_the_users_error_are_not_losses(failures: object) -> None:
-    error = holding(worker_failures=failures, controller_failure=failures)
-    assert kind_of_trainers_error(error) == FailureKind.ERROR
-
-
-def test_error_that_contains_itself_is_read_once() -> None:
+def test_users_error_with_such_attributes_or_that_contains_itself_is_an_error() -> None:
+    for failures in (None, [1], {0: "text"}, 3):
+        error = holding(worker_failures=failures, controller_failure=failures)
+        assert kind_of_trainers_error(error) == FailureKind.ERROR
     error = holding()
     vars(error)["controller_failure"] = raised_from(error)
     assert kind_of_trainers_error(error) == FailureKind.ERROR

@@ -157,15 +157,11 @@ def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None
     assert [report.step for report in receiver.take()] == [2]
 
 
-def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
+def test_unanswered_entries_reach_the_next_session_in_the_order_reported(store: Store) -> None:
     for number in (9, 10, 100):
         store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((reported(number, 0.0, 1),)), namespace="")
-    assert [report.step for report in ReportReceiver("c").take()] == [9, 10, 100]
-
-
-def test_unanswered_reports_reach_the_next_session(store: Store) -> None:
-    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), namespace="")
-    assert ReportReceiver("c").take() == ReportReceiver("c").take() != []
+    for _ in range(2):
+        assert [report.step for report in ReportReceiver("c").take()] == [9, 10, 100]
 
 
 @pytest.mark.usefixtures("patient")
