@@ -230,6 +230,7 @@ def test_folder_comes_from_the_argument_the_report_or_the_environment(
 ) -> None:
     monkeypatch.delenv("BBKB_FOLDER", raising=False)
     assert Trial().folder is None
+    Trial().save(pytest.fail, 1)
     monkeypatch.setenv("BBKB_FOLDER", str(tmp_path / "environment"))
     assert Trial().folder == tmp_path / "environment"
     assert Trial(Reports()).folder is None  # that of an outer command is not this trial's
@@ -271,15 +272,6 @@ def test_checkpoint_may_be_a_folder_and_replaces_one_of_the_same_step(tmp_path: 
     assert (tmp_path / "step-1" / "weights").read_text() == "second"
     trial.save(writes("third"), 2)
     assert [path.name for path in tmp_path.iterdir()] == ["step-2"]
-
-
-def test_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("BBKB_FOLDER", raising=False)
-
-    def fail(path: str) -> None:
-        raise AssertionError(path)
-
-    Trial().save(fail, 1)
 
 
 def test_exception_of_another_kind_is_not_a_stop() -> None:

@@ -61,7 +61,7 @@ def kept(trials: Path, trial: int, attempt: int = 1) -> str:
     return read_end(find_output(trials, trial, attempt), 10_000).decode()
 
 
-def test_python_descriptors_and_children_print_into_one_file_in_order(trials: Path) -> None:
+def test_everything_that_an_attempt_prints_is_in_its_own_file(trials: Path) -> None:
     done = run(
         trials,
         """
@@ -72,24 +72,19 @@ def test_python_descriptors_and_children_print_into_one_file_in_order(trials: Pa
             warnings.showwarning = lambda message, *_: print(message, file=sys.stderr)
             warnings.warn("warning")
             print("no newline", end="")
-        """,
-    )
-    assert kept(trials, 7, 2) == "python\ndescriptor\nchild\nwarning\nno newline"
-    assert done.stdout == done.stderr == ""
-
-
-def test_attempt_has_its_own_output_and_text_in_between_belongs_to_none(trials: Path) -> None:
-    done = run(
-        trials,
-        """
         for trial in range(3):
             with output(trial):
                 print("of", trial)
             print("between")
+        with output(3):
+            sys.stdout = open(1, "w", closefd=False)
+            print("through a stream of its own")
         """,
     )
+    assert kept(trials, 7, 2) == "python\ndescriptor\nchild\nwarning\nno newline"
     assert [kept(trials, trial) for trial in range(3)] == ["of 0\n", "of 1\n", "of 2\n"]
-    assert done.stdout == "between\n" * 3
+    assert kept(trials, 3) == "through a stream of its own\n"
+    assert (done.stdout, done.stderr) == ("between\n" * 3, "")
 
 
 def test_output_of_a_killed_process_is_saved(trials: Path) -> None:
@@ -132,18 +127,6 @@ def test_evaluation_that_closes_all_descriptors_ends_with_a_result(trials: Path)
         """,
     )
     assert done.returncode == 7
-
-
-def test_output_of_an_objective_that_replaces_the_streams_is_saved(trials: Path) -> None:
-    run(
-        trials,
-        """
-        with output(1):
-            sys.stdout = open(1, "w", closefd=False)
-            print("through a stream of its own")
-        """,
-    )
-    assert kept(trials, 1) == "through a stream of its own\n"
 
 
 @contextlib.contextmanager
