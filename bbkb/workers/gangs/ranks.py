@@ -39,7 +39,6 @@ from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.actors import end_actor
 from bbkb.workers.on_ray.crews import Box, get_objective, refuse_trainers
 from bbkb.workers.on_ray.in_flight import describe_error, kind_of
-from bbkb.workers.on_ray.ledger import NAMESPACE
 from bbkb.workers.reporting import Publish
 
 START_SECONDS = 120.0  # the time limit for starting the helpers' processes
@@ -72,7 +71,7 @@ class Helper:
 
         def is_requested() -> bool:  # False if Ray's head does not respond
             try:
-                return internals.get(_end_key(self._campaign, attempt), namespace=NAMESPACE) is not None
+                return internals.get(_end_key(self._campaign, attempt)) is not None
             except (RayError, OSError, RuntimeError) as error:
                 print(f"bbkb: the other machines cannot be watched: {error}", file=sys.stderr, flush=True)
                 return False
@@ -166,7 +165,7 @@ class _Others:
         """Ask the other ranks to end, once."""
         if self.end_requested is None:
             self.end_requested = time.monotonic()
-            internals.put(self.end_key, b"1", namespace=NAMESPACE)
+            internals.put(self.end_key, b"1")
 
     def note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
         message = f"on machine {rank} ({self.addresses[rank]}): {message}"
@@ -225,7 +224,7 @@ class RankCrew(GroupCrew):
                 )  # fmt: skip
             return with_saved_checkpoint(self._conclude(outcome, others), attempt)
         finally:
-            internals.delete(end_key, namespace=NAMESPACE)
+            internals.delete(end_key)
 
     def _conclude(self, outcome: Outcome, others: _Others) -> Outcome:
         """End the other ranks, and return the outcome of the attempt.

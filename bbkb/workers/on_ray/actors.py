@@ -33,7 +33,8 @@ from bbkb.workers.evaluate import prepare
 from bbkb.workers.messages import Attempt, Limits, Outcome, Share, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.crews import Box, Crew, Reference, get_objective
-from bbkb.workers.on_ray.ledger import NAMESPACE, Entry, HeldAttempt, Ledger
+from bbkb.workers.on_ray.internals import NAMESPACE
+from bbkb.workers.on_ray.ledger import Entry, HeldAttempt, Ledger
 from bbkb.workers.on_ray.places import Capacity, Placement
 from bbkb.workers.on_ray.reports import ReportSender
 

@@ -11,25 +11,27 @@ from typing import Any
 import ray
 from ray.experimental import internal_kv
 
+NAMESPACE = "bbkb"  # of actors, and of entries unless another one is given
 
-def put(key: str, value: str | bytes, namespace: str) -> None:
+
+def put(key: str, value: str | bytes, namespace: str = NAMESPACE) -> None:
     """Write or replace an entry of the head's store."""
     internal_kv._internal_kv_put(key, value, overwrite=True, namespace=namespace)
 
 
-def get(key: str | bytes, namespace: str) -> bytes | None:
+def get(key: str | bytes, namespace: str = NAMESPACE) -> bytes | None:
     """Return the entry, or None if it does not exist."""
     value: bytes | None = internal_kv._internal_kv_get(key, namespace=namespace)
     return value
 
 
-def keys(prefix: str | bytes, namespace: str) -> list[bytes]:
+def keys(prefix: str | bytes, namespace: str = NAMESPACE) -> list[bytes]:
     """Return the keys that begin with `prefix`."""
     found: list[bytes] = internal_kv._internal_kv_list(prefix, namespace=namespace)
     return found
 
 
-def delete(key: str | bytes, namespace: str, is_prefix: bool = False) -> None:
+def delete(key: str | bytes, namespace: str = NAMESPACE, is_prefix: bool = False) -> None:
     """Remove an entry, or all entries whose keys begin with `key`."""
     internal_kv._internal_kv_del(key, del_by_prefix=is_prefix, namespace=namespace)
 

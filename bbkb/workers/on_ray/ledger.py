@@ -13,8 +13,6 @@ from typing import TypeAlias
 from bbkb.workers.messages import Outcome
 from bbkb.workers.on_ray import internals
 
-NAMESPACE = "bbkb"  # for all names of bbkb in a cluster: of these entries and of actors
-
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
@@ -42,11 +40,11 @@ class Ledger:
 
     def write(self, trial: int, attempt: int, entry: Entry) -> None:
         """Write or replace the entry of this attempt."""
-        internals.put(self._key(trial, attempt), pickle.dumps(entry), namespace=NAMESPACE)
+        internals.put(self._key(trial, attempt), pickle.dumps(entry))
 
     def read(self, trial: int, attempt: int) -> Entry | None:
         """Return the entry of this attempt."""
-        stored = internals.get(self._key(trial, attempt), namespace=NAMESPACE)
+        stored = internals.get(self._key(trial, attempt))
         if stored is None:
             return None
         entry: Entry = pickle.loads(stored)
@@ -54,19 +52,19 @@ class Ledger:
 
     def forget(self, trial: int, attempt: int) -> None:
         """Remove the entry of this attempt."""
-        internals.delete(self._key(trial, attempt), namespace=NAMESPACE)
+        internals.delete(self._key(trial, attempt))
 
     def touch(self, sign_of_life: str) -> None:
         """Renew the lease of the campaign's workers by writing a different text with each call."""
-        internals.put(self._lease, sign_of_life, namespace=NAMESPACE)
+        internals.put(self._lease, sign_of_life)
 
     def sign_of_life(self) -> bytes | None:
         """Return the text that the last `touch` wrote."""
-        return internals.get(self._lease, namespace=NAMESPACE)
+        return internals.get(self._lease)
 
     def clear(self) -> None:
         """Remove all entries of this campaign."""
-        internals.delete(f"{self.campaign}\n", is_prefix=True, namespace=NAMESPACE)
+        internals.delete(f"{self.campaign}\n", is_prefix=True)
 
     @property
     def _lease(self) -> str:

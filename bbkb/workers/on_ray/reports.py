@@ -25,7 +25,6 @@ import ray
 from bbkb.workers.executor import TakeReports
 from bbkb.workers.messages import Report
 from bbkb.workers.on_ray import internals
-from bbkb.workers.on_ray.ledger import NAMESPACE
 
 BUFFERED = 200
 POLL_SECONDS = 0.5  # the longest time between two polls of either side
@@ -118,15 +117,15 @@ class ReportSender:
         sent = time.monotonic()
         pause = _FIRST_POLL_SECONDS
         key = f"{self._prefix}{number}"
-        internals.put(key, pickle.dumps(reports), namespace=NAMESPACE)
+        internals.put(key, pickle.dumps(reports))
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closed, pause):
                     return
-            if internals.get(key, namespace=NAMESPACE) is None:
+            if internals.get(key) is None:
                 break
             pause = min(1.5 * pause, POLL_SECONDS)
-        is_stopped = internals.get(self._stop_key, namespace=NAMESPACE) is not None
+        is_stopped = internals.get(self._stop_key) is not None
         with self._changed:
             self._answered = number
             self._is_stopped = is_stopped
@@ -172,10 +171,10 @@ class ReportReceiver:
             return []
         self._began = time.monotonic()
         prefix = f"{self._campaign}\nreports\n"
-        self._taken = internals.keys(prefix, namespace=NAMESPACE)
+        self._taken = internals.keys(prefix)
         values: list[Report] = []
         for key in sorted(self._taken, key=lambda key: [*map(int, key.decode().split("\n")[-3:])]):
-            stored = internals.get(key, namespace=NAMESPACE)
+            stored = internals.get(key)
             reports: tuple[Report, ...] = () if stored is None else pickle.loads(stored)
             values += reports
         if values:
@@ -188,14 +187,14 @@ class ReportReceiver:
         """Respond to the entries that were read: these (trial, attempt) stop, others continue."""
         for identity in stopped:
             stop_key = _stop_key(self._campaign, *identity)
-            internals.put(stop_key, b"1", namespace=NAMESPACE)
+            internals.put(stop_key, b"1")
         for key in self._taken:
-            internals.delete(key, namespace=NAMESPACE)
+            internals.delete(key)
         self._plan()
 
     def forget_stop(self, trial: int, attempt: int) -> None:
         """Remove the stop request of this attempt, which has stopped."""
-        internals.delete(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
+        internals.delete(_stop_key(self._campaign, trial, attempt))
 
     def _plan(self) -> None:
         now = time.monotonic()

@@ -24,7 +24,8 @@ from bbkb.workers.on_ray import in_flight, internals
 from bbkb.workers.on_ray.actors import Allocation, FirstWorkers, start_workers
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.in_flight import fetch
-from bbkb.workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
+from bbkb.workers.on_ray.internals import NAMESPACE
+from bbkb.workers.on_ray.ledger import HeldAttempt, Ledger, RefusedAttempt
 from bbkb.workers.on_ray.places import Kind, Placement
 from tests.present import of_type
 from tests.waiting import drain, wait_until
@@ -57,7 +58,7 @@ Make = Callable[..., RayExecutor]
 def nothing_is_left(ray_cluster: str, request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     assert wait_until(lambda: not workers()), "worker actors are left"
-    assert internals.keys(f"{request.node.name}\n", namespace=NAMESPACE) == []
+    assert internals.keys(f"{request.node.name}\n") == []
 
 
 @pytest.fixture

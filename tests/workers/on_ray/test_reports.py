@@ -26,7 +26,7 @@ class Store:
         self.is_away = False
         self._lock = threading.Lock()
 
-    def put(self, key: str, value: bytes, namespace: str) -> None:
+    def put(self, key: str, value: bytes, namespace: str = "") -> None:
         if self.is_away:
             raise ray.exceptions.RaySystemError("the head is away")
         with self._lock:
@@ -34,13 +34,13 @@ class Store:
             self.most = max(self.most, len(self.entries))
             self.written += 1
 
-    def get(self, key: str | bytes, namespace: str) -> bytes | None:
+    def get(self, key: str | bytes, namespace: str = "") -> bytes | None:
         return self.entries.get(key if isinstance(key, str) else key.decode())
 
-    def delete(self, key: str | bytes, namespace: str) -> None:
+    def delete(self, key: str | bytes, namespace: str = "") -> None:
         self.entries.pop(key if isinstance(key, str) else key.decode(), None)
 
-    def keys(self, prefix: str, namespace: str) -> list[bytes]:
+    def keys(self, prefix: str, namespace: str = "") -> list[bytes]:
         return [key.encode() for key in tuple(self.entries) if key.startswith(prefix)]
 
 
@@ -149,9 +149,9 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
 def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None:
     receiver = ReportReceiver("c")
     receiver.is_awaited = True
-    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), namespace="")
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)))
     assert [report.step for report in receiver.take()] == [1]
-    store.put("c\nreports\n1\n1\n2", pickle.dumps((reported(2, 0.6, 1),)), namespace="")  # meanwhile
+    store.put("c\nreports\n1\n1\n2", pickle.dumps((reported(2, 0.6, 1),)))  # meanwhile
     receiver.answer([])
     time.sleep(receiver.patience_seconds)
     assert [report.step for report in receiver.take()] == [2]
@@ -159,7 +159,7 @@ def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None
 
 def test_unanswered_entries_reach_the_next_session_in_the_order_reported(store: Store) -> None:
     for number in (9, 10, 100):
-        store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((reported(number, 0.0, 1),)), namespace="")
+        store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((reported(number, 0.0, 1),)))
     for _ in range(2):
         assert [report.step for report in ReportReceiver("c").take()] == [9, 10, 100]
 
@@ -177,7 +177,7 @@ def test_coordinator_polls_more_often_if_workers_wait(store: Store) -> None:
     for is_awaited in (False, True):
         receiver = ReportReceiver("c")
         receiver.is_awaited = is_awaited
-        store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), namespace="")
+        store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)))
         receiver.take()
         receiver.answer([])
         patience[is_awaited] = receiver.patience_seconds

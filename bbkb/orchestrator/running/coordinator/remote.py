@@ -20,7 +20,7 @@ from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.ray_workers import first_workers
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
-from bbkb.workers.on_ray.ledger import NAMESPACE
+from bbkb.workers.on_ray.internals import NAMESPACE
 
 T = TypeVar("T")
 ActorHandle = Any  # Ray's handles do not declare the methods of remote classes

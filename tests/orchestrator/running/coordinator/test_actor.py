@@ -38,7 +38,7 @@ from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import Run, open_run
-from bbkb.workers.on_ray.ledger import NAMESPACE
+from bbkb.workers.on_ray.internals import NAMESPACE
 from tests.present import present
 from tests.waiting import is_alive, wait_until
 
