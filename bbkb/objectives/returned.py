@@ -216,6 +216,7 @@ class WithMetrics:
     inner: Objective
     first: str  # the metric that becomes the value
     needed: tuple[tuple[str, str], ...]  # required metrics, each with its key in the campaign file
+    deviation: str | None = None  # the required metric that must not be negative
 
     def prepare(self) -> None:
         """See `HasPreparation`."""
@@ -232,6 +233,8 @@ class WithMetrics:
             evaluation = self.inner.evaluate(parameters, seed, report)
             returned = {**evaluation.metrics, VALUE: evaluation.value}
         except MissingValueError as error:  # a mapping that contains only metrics is sufficient
+            if self.first == VALUE:
+                raise
             evaluation = error.evaluation
             returned = dict(evaluation.metrics)
         for name, place in self.needed:
@@ -246,6 +249,11 @@ class WithMetrics:
                 raise InvalidValueError(
                     f"the metric {name!r}, which {place} names, must be finite, got {returned[name]}"
                 )
+        if self.deviation is not None and returned[self.deviation] < 0.0:
+            raise InvalidValueError(
+                f"the metric {self.deviation!r} is the deviation of the value and must be >= 0, "
+                f"got {returned[self.deviation]}"
+            )
         value = returned.pop(self.first)
         named = {name: returned[name] for name, _ in self.needed if name in returned}
         return Evaluation(value, {**named, **returned}, evaluation.left_out)

@@ -187,6 +187,17 @@ def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
     return {name: _number(number, f"the metric {name}") for name, number in zip(names, numbers, strict=True)}
 
 
+def check_deviations(deviations: ArrayLike, count: int) -> list[float]:
+    """Return the deviations of `count` values, each >= 0. A single one need not be in a list."""
+    numbers: list[float] = np.atleast_1d(check_numbers(deviations, "deviation")).tolist()
+    if len(numbers) != count:
+        raise ValueError(f"there must be one deviation for each value, got {len(numbers)} for {count}")
+    for number in numbers:
+        if not 0.0 <= number < math.inf:
+            raise ValueError(f"a deviation must be a finite number >= 0, got {number}")
+    return numbers
+
+
 def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
     """Return `values` (n,), or a single value, as floats. Messages call them `what`."""
     try:

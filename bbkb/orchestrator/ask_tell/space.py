@@ -19,6 +19,7 @@ from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
     StrategyChoice,
+    check_deviations,
     check_direction,
     check_goals,
     check_limit,
@@ -41,6 +42,7 @@ from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping
 from bbkb.orchestrator.campaign.training_rules import first_steps_without_budget
 from bbkb.orchestrator.campaign.trial_result import Trials
 from bbkb.orchestrator.engine.pool import Pool, grows_in
+from bbkb.orchestrator.settings.checks import deviation_rule
 from bbkb.orchestrator.settings.loading import checked_goals
 from bbkb.orchestrator.settings.options import adapter
 from bbkb.orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
@@ -50,6 +52,7 @@ Space = Mapping[str, Parameter | Mapping[str, object]] | SearchSpace
 
 STOPPED_FROM = 3  # the first step at which trials are paused or compared
 NAME = "optimizer"  # of the settings
+DEVIATION = "deviation"  # the metric of the deviations that `tell` gets
 _SAVED = ("seed", "objective", "objectives", "constraints", "space", "forbid", "enqueue", "early_stopping")
 
 
@@ -203,7 +206,7 @@ class Optimizer(AskTell):
         settings = Settings(
             name=NAME,
             seed=check_seed(seed),
-            objective=ObjectiveSettings(direction=direction),
+            objective=ObjectiveSettings(direction=direction, deviation=None if goals or limits else DEVIATION),
             objectives=goals,
             constraints=limits,
             space=full.parameters,
@@ -270,7 +273,12 @@ class Optimizer(AskTell):
         self._search.mark_pending(self._search.arms_of(check_configurations(configurations)))
 
     @exclusive
-    def tell(self, configurations: Configurations, values: Values | Value) -> None:
+    def tell(
+        self,
+        configurations: Configurations,
+        values: Values | Value,
+        deviation: float | Sequence[float] | None = None,
+    ) -> None:
         """Report results. Order and batching do not matter. Configurations that `ask` did not
         return are accepted. One that equals a pending configuration up to rounding ends that one.
 
@@ -279,18 +287,26 @@ class Optimizer(AskTell):
             values: one for each configuration (n,). With several objectives or constraints, each
                 value is a mapping of metrics, or `values` is an array (n, m) with the `metrics` in
                 order. For a single configuration, its value or its mapping.
+            deviation: the standard deviation of each value's noise (n,), >= 0, if it is known; 0: the value is
+                exact. For a single configuration, a number. Results without one count as typical ones.
 
         Raises:
             ObjectiveError: if a configuration does not belong to the space. Nothing is learned
                 then.
-            ValueError: if a value is not a finite number, or the numbers of configurations and
-                values differ. No result is then recorded.
+            ValueError: if a value is not a finite number, a deviation is negative or not supported, or the
+                numbers of configurations, values and deviations differ. No result is then recorded.
         """
         told = check_configurations(configurations)
         is_alone = isinstance(configurations, Mapping)
         is_listed = isinstance(values, list | tuple) and len(values) == 1
         rows = [values] if is_alone and not is_listed else values
-        self._tell(told, check_metrics(rows, self.metrics, len(told)))
+        metrics = check_metrics(rows, self.metrics, len(told))
+        if deviation is not None:
+            if rule := deviation_rule(self._search.state.settings, self._search.strategy):
+                raise ValueError(f"deviation {rule}")
+            for row, number in zip(metrics, check_deviations(deviation, len(told)), strict=True):
+                row[DEVIATION] = number
+        self._tell(told, metrics)
 
     @exclusive
     def fail(self, configurations: Configurations) -> None:
@@ -440,7 +456,11 @@ class Optimizer(AskTell):
             [
                 ArmResult(arm, None)
                 if metrics is None
-                else ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
+                else ArmResult(
+                    arm,
+                    metrics[first],
+                    {name: metrics[name] for name in (*further, DEVIATION) if name in metrics},
+                )
                 for arm, metrics in zip(arms, metrics_of, strict=True)
             ]
         )
@@ -488,13 +508,14 @@ class OpenTrial(dict[str, Any]):
         """
         return self._optimizer.report(self, value, step)
 
-    def tell(self, value: Value) -> None:
+    def tell(self, value: Value, deviation: float | None = None) -> None:
         """Report the result, as `Optimizer.tell` does.
 
         Args:
             value: a number, or a mapping of metrics if there are several objectives or constraints.
+            deviation: the standard deviation of the value's noise, if it is known.
         """
-        self._optimizer.tell(self, value)
+        self._optimizer.tell(self, value, deviation)
 
     def fail(self) -> None:
         """Report that the evaluation failed. `ask` does not return these parameters again."""

@@ -1,6 +1,7 @@
 """The sufficient statistics of a bandit: each arm's number of pulls, their sum of rewards, and the
 spread of the rewards."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -65,6 +66,86 @@ class Tally:
         )
 
 
+EXACT = 1e-150  # deviations below it count as 0: their squares would underflow
+LARGEST_DEVIATION = 1e150
+
+
+@dataclass(frozen=True, eq=False)
+class KnownNoise:
+    """Statistics of the pulls whose noise has a known standard deviation. All arrays are read-only.
+
+    A mean is weighted by precisions, 1/deviation². Exact pulls outweigh all others of their arm.
+    """
+
+    precisions: Floats  # (A,), the sum of the precisions of the pulls that are not exact
+    means: Floats  # (A,), the mean reward of the exact pulls, or else of the others
+    exact: Indices  # (A,), the number of exact pulls
+    others: Tally  # the finished pulls without a known deviation
+    logarithms: float = 0.0  # the sum of the logarithms of the deviations above 0
+    count: int = 0  # their number
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    @staticmethod
+    def beside(others: Tally) -> "KnownNoise":
+        """Return the statistics of no pulls, beside these others."""
+        zeros = freeze(np.zeros(len(others.counts)))
+        return KnownNoise(zeros, zeros, freeze(np.zeros(len(zeros), np.intp)), others)
+
+    def add(self, arms: Indices, rewards: Floats, deviations: Sequence[float | None]) -> "KnownNoise":
+        """Return the statistics after finished pulls of `arms` (n,), in order; `deviations` (n,)."""
+        precisions, means, exact = self.precisions.copy(), self.means.copy(), self.exact.copy()
+        logarithms, count = self.logarithms, self.count
+        for arm, reward, deviation in zip(arms.tolist(), rewards.tolist(), deviations, strict=True):
+            if deviation is None:
+                continue
+            if deviation < EXACT:
+                exact[arm] += 1
+                means[arm] = reward if exact[arm] == 1 else means[arm] + (reward - means[arm]) / exact[arm]
+                continue
+            bounded_deviation = min(deviation, LARGEST_DEVIATION)
+            logarithms += math.log(bounded_deviation)
+            count += 1
+            if not exact[arm]:
+                precision = bounded_deviation**-2
+                precisions[arm] += precision
+                means[arm] += (reward - means[arm]) * (precision / precisions[arm])
+        unknown = np.array([deviation is None for deviation in deviations], np.bool_)
+        others = self.others.add(arms[unknown], rewards[unknown])
+        return KnownNoise(freeze(precisions), freeze(means), freeze(exact), others, logarithms, count)
+
+    def extend(self, arms: int) -> "KnownNoise":
+        """Return the statistics with `arms` additional arms without pulls."""
+        zeros = np.zeros(arms)
+        return replace(
+            self,
+            precisions=freeze(np.append(self.precisions, zeros)),
+            means=freeze(np.append(self.means, zeros)),
+            exact=freeze(np.append(self.exact, zeros.astype(np.intp))),
+            others=self.others.extend(arms),
+        )
+
+    @cached_property
+    def typical(self) -> float:
+        """The geometric mean of the deviations above 0, which other pulls are assumed to have; 0 if there are
+        none."""
+        return math.exp(self.logarithms / self.count) if self.count else 0.0
+
+    @cached_property
+    def combined(self) -> tuple[Floats, Floats]:
+        """The mean reward of all pulls of each arm (A,), weighted, and its variance (A,); of arms without
+        finished pulls, 0 and infinity."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            added = self.others.counts / self.typical**2 if self.typical else np.zeros(len(self.means))
+            other_means = np.nan_to_num(self.others.sums / self.others.counts)
+            total = self.precisions + added
+            means = np.where(total > 0, (self.means * self.precisions + other_means * added) / total, other_means)
+            variances = np.where(total > 0, 1.0 / total, np.where(self.others.counts > 0, 0.0, np.inf))
+        is_exact = self.exact > 0
+        return freeze(np.where(is_exact, self.means, means)), freeze(np.where(is_exact, 0.0, variances))
+
+
 @dataclass(frozen=True, eq=False)
 class Pulls:
     """The pulls of each arm and their rewards. Pulls without a reward are not included.
@@ -82,6 +163,7 @@ class Pulls:
     varies: bool = False  # whether two pulls of one arm had different rewards
     # the number of repeated evaluations of an arm, without rows of existing data
     repeats: int = 0
+    noise: KnownNoise | None = None  # of the finished pulls; None if no deviation is known
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -109,13 +191,26 @@ class Pulls:
     @cached_property
     def reward_sums(self) -> Floats:
         """The sum of the rewards of each arm's pulls (A,). Stopped pulls count with the mean of the
-        finished ones, if there are any."""
+        finished ones, if there are any; all count with the weighted mean if deviations are known."""
+        if self.noise is not None:
+            finished = self.finished.counts > 0
+            return freeze(np.where(finished, self.noise.combined[0] * self.counts, self.stopped.sums))
         if not self._is_any_stopped:
             return self.finished.sums
         sums = self.finished.sums + self.stopped.sums
         mixed = np.flatnonzero((self.finished.counts > 0) & (self.stopped.counts > 0))
         sums[mixed] = self.finished.sums[mixed] / self.finished.counts[mixed] * self.counts[mixed]
         return freeze(sums)
+
+    @cached_property
+    def variances(self) -> Floats | None:
+        """The known variance of each arm's mean reward (A,); None if no deviation is known. Stopped pulls have
+        the typical deviation."""
+        if self.noise is None:
+            return None
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stopped = self.noise.typical**2 / self.stopped.counts
+        return freeze(np.where(self.finished.counts > 0, self.noise.combined[1], stopped))
 
     @cached_property
     def _is_any_stopped(self) -> bool:
@@ -160,12 +255,14 @@ class Pulls:
         further: Sequence[Sequence[float]] | Floats = (),
         existing: Sequence[bool] | None = None,
         stopped: Sequence[bool] | None = None,
+        deviations: Sequence[float | None] | None = None,
     ) -> "Pulls":
         """Return these pulls and one more pull of each of `arms` (n,), with its reward and its
         `further` rewards (n, K), which a pull that was stopped early does not have.
 
         A reward beyond ±`LARGEST_REWARD` is clipped. `existing` (n,): the mask of existing data.
         `stopped` (n,): the mask of pulls that were stopped early. None: there are no such pulls.
+        `deviations` (n,): the known standard deviations of the rewards' noise.
         Raises ValueError if the sum of an arm's rewards exceeds the range of floats.
         """
         pulled = np.asarray(arms, np.intp)
@@ -185,19 +282,29 @@ class Pulls:
         means: dict[int, float] = {}  # of an arm so far, or its first reward, with which rewards are compared
         columns = (pulled, values, is_comparable, is_counted, self.counts[pulled])
         before = (self.finished.counts[pulled], self.finished.sums[pulled])
-        for arm, reward, comparable, counted, known, count, total in zip(
+        for arm, reward, comparable, counted, earlier, count, total in zip(
             *(each.tolist() for each in (*columns, *before)), strict=True
         ):
-            repeats += counted and (known > 0 or arm in means)
+            repeats += counted and (earlier > 0 or arm in means)
             mean = means.setdefault(arm, total / count if count else reward)
             varies = varies or (comparable and abs(reward - mean) > ROUNDING * abs(mean))
-        return Pulls(finished, cut, sums, varies, repeats)
+        given = [None] * len(pulled) if deviations is None else deviations
+        noise = self.noise
+        if noise is not None or any(deviation is not None for deviation in given):
+            of_finished = [deviation for deviation, is_cut in zip(given, is_stopped, strict=True) if not is_cut]
+            noise = noise or KnownNoise.beside(self.finished)
+            noise = noise.add(pulled[~is_stopped], values[~is_stopped], of_finished)
+        return Pulls(finished, cut, sums, varies, repeats, noise)
 
     def extend(self, arms: int) -> "Pulls":
         """Return these pulls with `arms` additional arms without pulls."""
         further = freeze(np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))))
         return replace(
-            self, finished=self.finished.extend(arms), stopped=self.stopped.extend(arms), further_sums=further
+            self,
+            finished=self.finished.extend(arms),
+            stopped=self.stopped.extend(arms),
+            further_sums=further,
+            noise=None if self.noise is None else self.noise.extend(arms),
         )
 
 

@@ -25,6 +25,7 @@ class Observation:
             this search.
         is_stopped: whether it was stopped early; its reward is then that of an incomplete
             evaluation.
+        deviation: the standard deviation of the reward's noise, ≥ 0, if it is known.
     """
 
     arm: int
@@ -32,6 +33,7 @@ class Observation:
     further: tuple[float, ...] = ()
     is_existing: bool = False
     is_stopped: bool = False
+    deviation: float | None = None
 
 
 class Turn(IntEnum):

@@ -307,6 +307,15 @@ class Informed(Protocol):
 
 
 @runtime_checkable
+class WeighsResults(Protocol):
+    """A strategy that weighs a result by its known deviation (`Observation.deviation`)."""
+
+    @property
+    def takes_deviations(self) -> bool:
+        """Whether the strategy, with its options, weighs results."""
+
+
+@runtime_checkable
 class Recommends(Protocol[S_contra]):
     """A strategy that may recommend a different arm than the one with the largest mean reward."""
 

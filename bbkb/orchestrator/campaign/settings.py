@@ -34,7 +34,7 @@ from bbkb.objectives.parameters import (
     plain_listed,
 )
 from bbkb.orchestrator.annotations import DECIDED, LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
-from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, Objective
+from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, MetricName, Objective
 from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule
 from bbkb.orchestrator.credentials import mistake_in_url, redact, stored
 from bbkb.workers.executor import TRAITS, ExecutorName, Traits
@@ -205,6 +205,10 @@ class ObjectiveSettings(Section):
     deterministic: Annotated[
         bool, Doc("Whether a second evaluation returns the same value; if so, no arm is evaluated twice.")
     ] = False
+    deviation: Annotated[
+        MetricName | None,
+        Doc("A metric: the standard deviation of the value's noise, such as that of a mean of several folds."),
+    ] = None
     options: Annotated[Mapping[str, Any] | None, Doc("Options of the objective by name.")] = None
 
     @property

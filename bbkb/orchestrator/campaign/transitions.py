@@ -224,7 +224,9 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
         case TrialSucceeded():
             reward = goals.reward(event.value)
             further = () if goals.is_single else goals.further(event.value, event.metrics)
-            ended = Observation(arm, reward, further)
+            known = goals.is_single and settings.objective.deviation is not None
+            deviation = event.metrics.get(str(settings.objective.deviation)) if known else None
+            ended = Observation(arm, reward, further, deviation=deviation)
             draft.totals.succeeded += 1
             draft.durations.succeed(seconds)
             if has_reported:

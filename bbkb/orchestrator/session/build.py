@@ -244,12 +244,16 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
         objective.check(candidates.columns)
     pool = Pool(candidates, space, grows)
     problem = Problem(settings.seed, pool, strategy, settings.objective.deterministic, settings.goals.for_strategy)
-    if settings.objectives or settings.constraints:  # an evaluation fails if one of their metrics is missing
+    deviation = settings.objective.deviation
+    # an evaluation fails if one of these metrics is missing
+    if settings.objectives or settings.constraints or deviation is not None:
         needed = (
             *((goal.metric, f"objectives.{number}") for number, goal in enumerate(settings.objectives)),
             *((goal.metric, f"constraints.{number}") for number, goal in enumerate(settings.constraints)),
+            *([] if deviation is None else [(deviation, "objective.deviation")]),
         )
-        objective = WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
+        first = settings.objectives[0].metric if settings.objectives else VALUE
+        objective = WithMetrics(objective, first, needed, deviation)
     enqueued: list[int] = []
     for number, configuration in enumerate(settings.enqueue):
         arm = find_arm(candidates, configuration)

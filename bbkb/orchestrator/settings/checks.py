@@ -13,9 +13,9 @@ from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Multiobjective, PausesTrials
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Multiobjective, PausesTrials, WeighsResults
 from bbkb.orchestrator.campaign.goals import VALUE
-from bbkb.orchestrator.campaign.settings import Asha, Median, Settings
+from bbkb.orchestrator.campaign.settings import Asha, Median, ModelStopping, Settings
 from bbkb.orchestrator.settings.mistakes import Refusal, align, excerpt
 from bbkb.orchestrator.settings.options import AnyObjective, own_space
 from bbkb.orchestrator.settings.spaces import prior_problems, space_problems
@@ -59,10 +59,24 @@ def problems_between(
         yield Refusal(("enqueue",), rule, str(len(settings.enqueue)))
     if are_right("space forbid"):
         yield from space_problems(settings.space, settings.forbid)
+    rule = deviation_rule(settings, strategy) if settings.objective.deviation is not None else ""
+    if are_right("objective objectives constraints strategy early_stopping") and rule:
+        yield Refusal(("objective", "deviation"), rule)
     if are_right("space strategy"):
         yield from prior_problems(settings.space, strategy)
     if are_right("workers objective") and settings.workers.ray_train and settings.objective.command is not None:
         yield Refusal(("workers", "ray_train"), "needs a function: a command's trainer makes a group of its own")
+
+
+def deviation_rule(settings: Settings, strategy: object) -> str:
+    """Return why the deviation of a value cannot be used; an empty text if it can."""
+    if not settings.goals.is_single:
+        return "needs a single objective without constraints"
+    if isinstance(settings.early_stopping, ModelStopping):
+        return "cannot be used with early_stopping.rule: model, whose model of trainings estimates the noise itself"
+    if not (isinstance(strategy, WeighsResults) and strategy.takes_deviations):
+        return "needs a strategy that weighs results, such as bbkb with its default preset"
+    return ""
 
 
 def goal_problems(objectives: Sequence[str], has_constraints: bool, strategy: object) -> Iterator[Refusal]:

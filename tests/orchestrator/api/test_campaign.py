@@ -16,6 +16,7 @@ from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Campaign, Result, TrialResult, load, tune
 from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError, RunError, UserError
@@ -128,6 +129,44 @@ def test_choices_may_be_tuples_lists_and_mappings(inline: dict[str, Any], tmp_pa
     assert warm.known is not None
     assert (len(warm.known.values), len(warm.known.left_out)) == (6, 1)
     assert load(done.folder).best.parameters == done.best.parameters
+
+
+def test_metric_is_the_deviation_of_the_value(inline: dict[str, Any]) -> None:
+    def folds(x: float) -> dict[str, float]:
+        luck = len(calls) % 2
+        calls.append(x)
+        return {"value": -((x - 0.3) ** 2) + luck, "std": (0.001, 1.0)[luck]}
+
+    calls: list[float] = []
+    settings = {**inline, "strategy": {"name": "bbkb"}, "objective": {"deviation": "std"}}
+    result = campaign(settings, folds, LINE, 20).run(progress=False)
+    assert result.best_observed.metrics == {"std": 1.0}
+    assert result.best.metrics == {"std": 0.001}
+    assert abs(result.best.parameters["x"] - 0.3) < 0.1
+    resumed = campaign(settings, folds, LINE, 22).run(progress=False, resume=result.folder)
+    optimizer = Optimizer(LINE, "maximize")
+    for trial in resumed.trials[:22]:
+        (asked,) = optimizer.ask()
+        assert (asked, trial.value) == (trial.parameters, trial.value)
+        assert trial.value is not None
+        asked.tell(trial.value, trial.metrics["std"])
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        ({"value": 1.0, "std": -0.1}, "the deviation of the value and must be >= 0, got -0.1"),
+        ({"value": 1.0}, "no metric 'std', which objective.deviation names"),
+        ({"value": 1.0, "std": float("nan")}, "'std', which objective.deviation names"),
+        ({"std": 1.0}, "'value'"),
+    ],
+)
+def test_trial_with_an_invalid_deviation_fails(
+    inline: dict[str, Any], returned: dict[str, float], message: str
+) -> None:
+    settings = {**inline, "strategy": {"name": "bbkb"}, "objective": {"deviation": "std"}}
+    result = campaign(settings, lambda x: returned, LINE, 1).run(progress=False)
+    assert message in result.trials[0].error
 
 
 def test_inline_calls_the_function_itself(inline: dict[str, Any]) -> None:

@@ -35,6 +35,44 @@ SPACE: Space = {
 }
 
 
+def test_recommendation_respects_the_deviations_of_results(tmp_path: Path) -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize", seed=1)
+    rng = np.random.default_rng(1)
+    for number in range(24):
+        (trial,) = optimizer.ask()
+        deviation = (0.01, 1.0)[number % 2]
+        trial.tell((trial["x"] - 0.3) ** 2 + deviation * rng.standard_normal(), deviation)
+    assert optimizer.best_observed.metrics["deviation"] == 1.0  # luck
+    assert abs(optimizer.best.parameters["x"] - 0.3) < 0.15
+    same = reloaded(optimizer, tmp_path)
+    assert (same.best, same.ask(3)) == (optimizer.best, optimizer.ask(3))
+
+
+def test_deviation_of_zero_means_an_exact_value() -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+    for _ in range(20):
+        (trial,) = optimizer.ask()
+        trial.tell((trial["x"] - 0.3) ** 2, 0)
+    assert optimizer.best.parameters == optimizer.best_observed.parameters
+
+
+@pytest.mark.parametrize(
+    ("strategy", "deviation", "message"),
+    [
+        ("bbkb", -1.0, r"a deviation must be a finite number >= 0, got -1\.0"),
+        ("bbkb", float("nan"), "a deviation must be a finite number >= 0, got nan"),
+        ("bbkb", "a", "deviation must be numbers"),
+        ("bbkb", [1.0, 2.0], "there must be one deviation for each value, got 2 for 1"),
+        ("gp_ucb", 1.0, "deviation needs a strategy that weighs results"),
+    ],
+)
+def test_invalid_deviation_is_rejected_and_nothing_is_recorded(strategy: str, deviation: Any, message: str) -> None:
+    optimizer = Search({"x": Range(0.0, 1.0)}, "minimize", strategy=strategy)
+    with pytest.raises(ValueError, match=message):
+        optimizer.tell({"x": 0.5}, 1.0, deviation)
+    assert not optimizer.trials
+
+
 def test_configurations_have_nested_values(tmp_path: Path) -> None:
     space: Space = {
         "layers": Choice(((64, 32), (128,), (8,)), prior=(8,)),

@@ -113,3 +113,44 @@ def test_stopped_pulls_count_with_the_mean_of_those_that_finished_as_soon_as_the
 def test_mean_of_finished_pulls_times_their_number_is_bounded() -> None:
     stopped = Pulls.none(2).add([1], [0.0], stopped=[True])
     assert stopped.add([1], [1.7e308]).reward_sums[1] == 2 * LARGEST_REWARD
+
+
+deviations = st.none() | st.sampled_from([0.0, 1e-160, 1e-3, 0.5, 2.0, 1e160])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(-5, 5), deviations), min_size=1), st.integers(0, 10))
+def test_mean_of_an_arm_is_weighted_by_known_precisions(rows: list[tuple[int, int, float | None]], cut: int) -> None:
+    arms, rewards, known = zip(*rows, strict=True)
+    together = Pulls.none(3).add(arms, rewards, deviations=known)
+    parts = Pulls.none(3).add(arms[:cut], rewards[:cut], deviations=known[:cut])
+    assert parts.add(arms[cut:], rewards[cut:], deviations=known[cut:]) == together
+    if all(deviation is None for deviation in known):
+        assert together == Pulls.none(3).add(arms, rewards)
+        return
+    positive = [min(deviation, 1e150) for deviation in known if deviation is not None and deviation > 1e-150]
+    typical = float(np.exp(np.mean(np.log(positive)))) if positive else 0.0
+    assert together.variances is not None
+    for arm in set(arms):
+        pulls = [
+            (reward, typical if deviation is None else min(deviation, 1e150))
+            for each, reward, deviation in rows
+            if each == arm
+        ]
+        exact = [
+            reward for each, reward, deviation in rows if each == arm and deviation is not None and deviation < 1e-150
+        ] or [reward for reward, deviation in pulls if deviation == 0.0]
+        if exact:
+            mean, variance = float(np.mean(exact)), 0.0
+        else:
+            precisions = [deviation**-2 for _, deviation in pulls]
+            mean = float(np.average([reward for reward, _ in pulls], weights=precisions))
+            variance = 1.0 / sum(precisions)
+        assert together.reward_sums[arm] / together.counts[arm] == pytest.approx(mean, rel=1e-9, abs=1e-9)
+        assert together.variances[arm] == pytest.approx(variance, rel=1e-9)
+
+
+def test_arms_without_a_finished_pull_have_the_typical_deviation() -> None:
+    pulls = Pulls.none(2).add([0, 1, 1], [1.0, 2.0, 4.0], stopped=[False, True, True], deviations=[0.5, None, None])
+    assert pulls.variances is not None
+    assert pulls.variances.tolist() == [0.25, 0.125]
+    assert (pulls.reward_sums.tolist(), pulls.extend(1).counts.tolist()) == ([1.0, 6.0], [1, 2, 0])

@@ -1,7 +1,7 @@
 """The messages when a campaign file is wrong: place, rule, value and remedy."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -311,3 +311,23 @@ def test_later_check_is_reported_with_the_line_of_the_file(tmp_path: Path) -> No
     for message in ("candidates.table is missing", "the disk is full", "name that"):
         with pytest.raises(ObjectiveError, match=rf"^{message}$"), naming_places(file):
             raise ObjectiveError(message)
+
+
+@pytest.mark.parametrize(
+    ("sections", "rule"),
+    [
+        ({}, ""),
+        ({"objective": {"deviation": 3}}, "objective.deviation must be text, got 3"),
+        ({"strategy": {"name": "gp_ucb"}}, "objective.deviation needs a strategy that weighs results"),
+        ({"constraints": [{"metric": "m", "at_most": 1}]}, "objective.deviation needs a single objective without"),
+        ({"early_stopping": {"rule": "model"}}, "objective.deviation cannot be used with early_stopping.rule: model"),
+    ],
+)
+def test_deviation_of_values_needs_a_strategy_and_goals_that_use_it(sections: dict[str, Any], rule: str) -> None:
+    objective = {"name": "branin", "deviation": "std", **sections.get("objective", {})}
+    tree = {"name": "n", "budget": {"evaluations": 9}, **sections, "objective": objective}
+    if rule:
+        with pytest.raises(ConfigError, match=rule):
+            from_mapping(tree, origin="here")
+    else:
+        assert from_mapping(tree, origin="here").objective.deviation == "std"

@@ -141,7 +141,7 @@ class Evidence:
 
     features: Floats  # (p, d), the features of distinct arms
     scores: Floats  # (p,), the arms' mean scores; (J, p) with further objectives or constraints
-    counts: Indices  # (p,), the number of pulls of each arm
+    counts: Indices | Floats  # (p,), the number of pulls of each arm, or its weight if deviations are known
     results: int  # the number of all pulls
 
 
@@ -235,6 +235,11 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
     scores = scores_of(rewards[near], Outputs.STANDARDIZE)
     evidence = Evidence(features[near], scores, np.ones(len(near), np.intp), len(near))
     return fit(evidence, local, family, [prior(local, None)], None).noise
+
+
+def known_noise(variances: Floats) -> float:
+    """Return the typical one of the known variances of scores (p,), in the range of fitted ones."""
+    return shorten(float(np.clip(np.median(variances), *NOISES)))
 
 
 def shorten(number: float) -> float:

@@ -28,11 +28,12 @@ from bbkb.orchestrator.bandit.model.fitting import (
     is_due,
     is_fit_due,
     keep_close_values,
+    known_noise,
     prior,
     prior_numbers,
     short_start,
 )
-from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
+from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, score_variances, scores_of
 from bbkb.orchestrator.bandit.options import Like, Options, Regularization, VerifiedShare
 from bbkb.orchestrator.bandit.pulls import Pulls
 
@@ -140,13 +141,19 @@ class Model(Options):
         known, scores = self._scores_for_fit(pulls, self.results_at_first_fit(layout))
         places = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         arms = known[places]
-        evidence = Evidence(features[arms], scores[:, places], pulls.counts[arms], pulls.total)
+        variances = score_variances(pulls, self.outputs)
+        noise = self.noise
+        counts: Indices | Floats = pulls.counts[arms]
+        if variances is not None:  # known, not fitted
+            noise = known_noise(variances) if noise is None else noise
+            counts = noise / variances[places]
+        evidence = Evidence(features[arms], scores[:, places], counts, pulls.total)
         starts = [fitted]
         if len(scores) > 1:
-            starts.append(prior(layout, self.noise))
+            starts.append(prior(layout, noise))
         if layout.parameter_count == 1:
-            starts.append(short_start(layout, self.noise))
-        return keep_close_values(fit(evidence, layout, self.kernel, starts, self.noise), fitted, layout)
+            starts.append(short_start(layout, noise))
+        return keep_close_values(fit(evidence, layout, self.kernel, starts, noise), fitted, layout)
 
     def _scores_for_fit(self, pulls: Pulls, least: int) -> tuple[Indices, Floats]:
         """Return arms (n,) and their scores (J, n).

@@ -15,6 +15,7 @@ matrix product over the arms gives means and variances, and rounding loses only 
 that Q itself would lose. The expression contains k(x, x) − ‖z‖², so distant arms remain uncertain.
 
 The s_p are sums of scores (`model.outputs`), which are the rewards themselves if `outputs` is raw.
+If deviations of the rewards are known, n_p is the arm's weight (`weights_of`) instead of its number of pulls.
 With a constant mean m ~ N(0, 1), all this holds for the scores minus m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over
 the multiset of pulls, where K̂ is (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
 
@@ -45,7 +46,7 @@ import scipy
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from bbkb.orchestrator.bandit.kernels import Kernel
 from bbkb.orchestrator.bandit.model.model import Mean
-from bbkb.orchestrator.bandit.model.outputs import Outputs, score_pulls
+from bbkb.orchestrator.bandit.model.outputs import Outputs, mean_rewards, score_pulls, scores_of, weights_of
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.all_arms import (
     BLOCK,
@@ -165,10 +166,11 @@ class SparseModel:
         basis = Points(dictionary[pivots], inducing.features[pivots])
         kernel_pulled = self.columns.entries(pulls.arms, basis).T  # (r, p)
         embedded = solve_lower(factor, kernel_pulled)
-        products = (embedded * pulls.counts[pulls.arms]) @ embedded.T
+        weights = weights_of(pulls, self.outputs, self.regularization)
+        products = (embedded * weights) @ embedded.T
         spectrum, transform = whitening(factor, products, self.regularization)
         outputs = [
-            self._loadings(transform, kernel_pulled, output)
+            self._loadings(transform, kernel_pulled, output, weights)
             if index == 0 or np.array_equal(output.counts, pulls.counts)
             else self._loadings_of_part((transform, spectrum, kernel_pulled), pulls, output)
             for index, output in enumerate(pulls.outputs)
@@ -214,15 +216,19 @@ class SparseModel:
         loadings: Floats = solved[:, 0] - offset * solved[:, 1]
         return loadings, offset
 
-    def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
-        """Return Σ_p (s_p − n_p m) y_p (r,), and m."""
-        sums = score_pulls(pulls, self.outputs).reward_sums[pulls.arms]
+    def _loadings(
+        self, transform: Floats, kernel_pulled: Floats, pulls: Pulls, weights: Floats | Indices
+    ) -> tuple[Floats, float]:
+        """Return Σ_p (s_p − n_p m) y_p (r,), and m. `weights` (p,) are the n_p."""
+        sums = scores_of(mean_rewards(pulls), self.outputs) * weights
+        if self.outputs is Outputs.RAW and pulls.noise is None:
+            sums = pulls.reward_sums[pulls.arms]
         loadings = transform @ (kernel_pulled @ sums)
         if self.mean is Mean.ZERO:
             return loadings, 0.0
-        ones = transform @ (kernel_pulled @ pulls.counts[pulls.arms])
+        ones = transform @ (kernel_pulled @ weights)
         explained = float(sums.sum()) - float(ones @ loadings)
-        offset = explained / (pulls.total - float(ones @ ones) + self.regularization)
+        offset = explained / (float(weights.sum()) - float(ones @ ones) + self.regularization)
         return loadings - offset * ones, offset
 
 

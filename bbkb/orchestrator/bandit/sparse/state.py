@@ -85,6 +85,11 @@ def is_noisy(fitted: Fitted) -> bool:
     return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
 
 
+def has_known_noise(pulls: Pulls) -> bool:
+    """Return whether some result has a known deviation above 0."""
+    return pulls.noise is not None and pulls.noise.count > 0
+
+
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
     """Return `sparse` with the fitted values; with its caches if nothing has changed."""
     kernel = model.kernel_of(fitted, layout)
@@ -185,8 +190,9 @@ class Knowledge:
     @cached_property
     def learns_curves(self) -> bool:
         """Whether there is a value before the last step that the model can learn. This requires the
-        fitted calibrated model, and a single objective without constraints."""
-        return self.calibration is not None and self.goals.is_single and self.curves.is_informative
+        fitted calibrated model, a single objective without constraints, and no known deviations."""
+        is_calibrated = self.calibration is not None and self.pulls.noise is None
+        return is_calibrated and self.goals.is_single and self.curves.is_informative
 
     def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
         """Return the predicted final values of those of the given trials that have reported; None
@@ -216,7 +222,7 @@ class Knowledge:
         arms = self.pulls.arms
         counted = ~np.isin(arms, self.outside) if len(self.outside) else np.ones(len(arms), np.bool_)
         counted |= not counted.any()
-        if self.calibration is not None and is_noisy(self.calibration.fitted):
+        if self.calibration is not None and (is_noisy(self.calibration.fitted) or has_known_noise(self.pulls)):
             return float(self.posterior.moments(arms[counted])[0].max()) + self.posterior.fit.offset
         return float(self.scale.scores(mean_rewards(self.pulls))[counted].max())
 
@@ -503,7 +509,8 @@ class SparseState:
         further = further_rewards(observations, self.goals.further)
         existing = [observation.is_existing for observation in pulled]
         stopped = [observation.is_stopped for observation in pulled]
-        pulls = self.pulls.add(*arms_and_rewards(observations), further, existing, stopped)
+        deviations = [observation.deviation for observation in pulled]
+        pulls = self.pulls.add(*arms_and_rewards(observations), further, existing, stopped, deviations)
         return replace(
             self,
             pulls=pulls,

@@ -47,6 +47,7 @@ from bbkb.orchestrator.bandit.sparse.state import (
     NEGLIGIBLE_NOISE,
     Belief,
     SparseState,
+    has_known_noise,
     has_plateau,
     is_noisy,
     no_arm_left,
@@ -151,6 +152,9 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
         return _recommendation_by_curves(state, state.curve_evidence)
     means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
     outlier = is_outlier(means) | is_outside
+    if has_known_noise(state.pulls):  # the posterior weighs each result by its deviation
+        expected, _ = (sparse_belief(state) if belief is None else belief)(arms)
+        return int(arms[np.argmax(np.where(outlier, -np.inf, expected))])
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
     plausible = means[~outlier]

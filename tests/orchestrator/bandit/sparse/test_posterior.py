@@ -17,6 +17,15 @@ from scipy.linalg import cho_factor, cho_solve
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
+from bbkb.orchestrator.bandit.model.model import Mean
+from bbkb.orchestrator.bandit.model.outputs import (
+    LARGEST_VARIANCE,
+    LEAST_VARIANCE,
+    Outputs,
+    Scale,
+    mean_rewards,
+    scores_of,
+)
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse import all_arms as all_arms_module
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
@@ -304,3 +313,40 @@ def test_empty_matrix_has_an_empty_factor() -> None:
 def test_matrix_that_is_not_finite_is_rejected() -> None:
     with pytest.raises(ValueError, match="must be finite"):
         pivoted_cholesky(np.full((2, 2), np.nan))
+
+
+@given(st.integers(0, 50), st.sampled_from([Outputs.HALF_RANK, Outputs.STANDARDIZE]), st.sampled_from([0.05, 0.5]))
+def test_known_deviations_give_the_posterior_of_a_dense_process_with_noise_per_point(
+    seed: int, outputs: Outputs, regularization: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    arms = rng.random((30, 2))
+    pulled = rng.integers(0, 12, 20)
+    deviations = rng.choice([0.0, 0.01, 0.3, 5.0], 20)
+    rewards = np.sin(5 * arms[pulled, 0]) + deviations * rng.normal(size=20)
+    pulls = Pulls.none(30).add(pulled, rewards, deviations=deviations.tolist())
+    model = SparseModel(Matern32(0.5), arms, regularization, outputs, Mean.CONSTANT)
+    posterior = model.fit(pulls, pulls.arms)
+
+    means = mean_rewards(pulls)
+    scores = scores_of(means, outputs)
+    assert pulls.variances is not None
+    noise = np.clip(Scale(means, outputs).slope ** 2 * pulls.variances[pulls.arms], LEAST_VARIANCE, LARGEST_VARIANCE)
+    kernel = model.kernel.cross(arms, arms)
+    columns = kernel[pulls.arms]
+    inverse = np.linalg.inv(columns[:, pulls.arms] + np.diag(noise))
+    offset = inverse.sum(axis=0) @ scores / (inverse.sum() + 1.0)
+    np.testing.assert_allclose(posterior.mean, offset + columns.T @ inverse @ (scores - offset), rtol=1e-6, atol=1e-6)
+    variance = kernel.diagonal() - np.einsum("pa,pq,qa->a", columns, inverse, columns)
+    np.testing.assert_allclose(posterior.variance * regularization, variance, rtol=1e-5, atol=1e-6)
+
+
+def test_several_results_of_an_arm_are_worth_one_with_their_weighted_mean() -> None:
+    arms = np.linspace(0, 1, 9)[:, None]
+    rewards = np.array([0.0, 2.0, 1.0, 3.0])
+    four = Pulls.none(9).add([0, 2, 5, 5], rewards, deviations=[0.2, 0.1, 0.3, 0.3])
+    three = Pulls.none(9).add([0, 2, 5], [0.0, 2.0, 2.0], deviations=[0.2, 0.1, 0.3 / 2**0.5])
+    model = SparseModel(RBF(0.4), arms, 0.05, Outputs.HALF_RANK, Mean.CONSTANT)
+    fits = [model.fit(pulls, pulls.arms) for pulls in (four, three)]
+    np.testing.assert_allclose(fits[0].mean, fits[1].mean, rtol=1e-9)
+    np.testing.assert_allclose(fits[0].variance, fits[1].variance, rtol=1e-9)
