@@ -98,8 +98,7 @@ def test_damaged_store_is_reported_and_never_misread(tmp_path: Path, sound_file:
 
         def status() -> object:
             with run.store() as store:
-                created, state = snapshots.current(run, store)
-            return status_of(created.name, state)
+                return status_of(snapshots.current(run, store))
 
         answer(status)
 

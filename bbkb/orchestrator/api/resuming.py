@@ -61,7 +61,7 @@ def prepare_resume(
         ObjectiveError: if the objective cannot be built.
     """
     with run.store() as store:
-        old = snapshots.current(run, store)[1].settings
+        old = snapshots.current(run, store).settings
     # the run stays in its current folder
     settings = replace(settings, runs=old.runs, run=old.run)
     before = objective_of(old.objective)

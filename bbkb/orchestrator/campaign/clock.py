@@ -35,6 +35,7 @@ def plus(known: Mapping[str, float], cause: str, seconds: float) -> Mapping[str,
 class Clock(Section):
     """The time in sessions, without the pauses between them, and its use by the workers."""
 
+    created: float = 0.0  # the time of the first event
     last_time: float = 0.0  # the time of the last event
     opened: float = 0.0  # when the newest session opened
     elapsed_seconds: float = 0.0

@@ -343,7 +343,7 @@ class Status:
         return f"{done}/{self.budget.evaluations}" if self.budget.is_counted else str(done)
 
 
-def status_of(name: str, state: CampaignState, now: float | None = None, activity: str = "") -> Status:
+def status_of(state: CampaignState, now: float | None = None, activity: str = "") -> Status:
     """Summarize `state`. `now` adds the time since the last event, and running evaluations."""
     session, totals, clock, refresh, batch = state.session, state.totals, state.clock, state.refresh, state.batch
     goals, budget, results = state.settings.goals, state.settings.budget, state.results
@@ -390,7 +390,7 @@ def status_of(name: str, state: CampaignState, now: float | None = None, activit
             feasible=front.feasible / front.results if front.results else None,
         )
     return Status(
-        name=name,
+        name=state.settings.name,
         phase=session.phase,
         activity=activity,
         outcome=session.outcome or "",

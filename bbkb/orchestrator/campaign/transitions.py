@@ -172,6 +172,7 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             draft.session.close_reason = event.reason
         case events.CampaignCreated():
             draft.settings = event.settings  # the budget is known before the first session
+            draft.clock.created = event.time
         case events.ExistingTaken():
             _take_existing(draft, event)
     return draft.frozen()

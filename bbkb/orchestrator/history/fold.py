@@ -343,7 +343,7 @@ class History:
 
     def status(self, now: float | None = None) -> Status:
         """Return the status of the campaign, from `campaign.status.status_of`."""
-        return status_of(self.created.name, self.campaign, now)
+        return status_of(self.campaign, now)
 
 
 def fold(log: Iterable[events.Event], stored: int = 0, state: CampaignState | None = None) -> History:

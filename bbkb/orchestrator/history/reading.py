@@ -46,13 +46,13 @@ class Overview:
 def read_overview(run: Run, store: EventStore) -> Overview:
     """Return the overview of a run from its open store: from the newest snapshot and the events after
     it, so a long log takes no longer than a short one. Raises as `read_history` does."""
-    created, state = snapshots.current(run, store)
+    state = snapshots.current(run, store)
     session, settings = state.session, state.settings
     best = "" if state.best_known is None else f"{state.best_known.value:.6g}"
     return Overview(
-        began=created.time,
+        began=state.clock.created,
         state=RunState(session.outcome or (RunState.UNFINISHED if session.epoch else RunState.NOT_STARTED)),
-        status=status_of(created.name, state),
+        status=status_of(state),
         best=f"front of {len(state.results.front.ordered)}" if len(settings.goals.objectives) > 1 else best,
         tags=settings.tags,
         strategy=settings.strategy["name"],

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bbkb.orchestrator.campaign.events import CampaignCreated, SessionOpened
+from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.campaign.transitions import apply_recorded
@@ -51,7 +51,6 @@ class Follower:
         self.state = CampaignState()
         self._run = run
         self._store = store
-        self._name = run.name
         self._position = 0
         self._is_virtual = False
 
@@ -60,9 +59,7 @@ class Follower:
         for event in self._store.read(self._run.name, after=self._position):
             self.state = apply_recorded(self.state, event)
             self._position += 1
-            if isinstance(event, CampaignCreated):
-                self._name = event.name
-            elif isinstance(event, SessionOpened):
+            if isinstance(event, SessionOpened):
                 self._is_virtual = traits_of(event.executor).in_virtual_time
 
     def status(self, holding: Holding) -> Status:
@@ -70,7 +67,7 @@ class Follower:
         now = None if self._is_virtual else time.time()
         computation = self.state.computation
         activity = "evaluating" if computation is None else ACTIVITIES[computation.what]
-        return status_of(self._name, self.state, now, activity=f"{activity}; {describe_holder(holding)}")
+        return status_of(self.state, now, activity=f"{activity}; {describe_holder(holding)}")
 
 
 def follow(
@@ -157,4 +154,4 @@ def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holdi
 def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
     """Return the end of the last session; None if there is no session or its end is not
     recorded."""
-    return _end_of(snapshots.current(run, store)[1])
+    return _end_of(snapshots.current(run, store))

@@ -59,9 +59,9 @@ def prepare(
     """
     with old.store() as store:
         find_free(store, old.name, say)  # before the log is read, which does not grow any more
-        created, state = snapshots.current(old, store)
+        state = snapshots.current(old, store)
         _check_files(old, state.totals.chosen)
-        now = status_of(created.name, state)
+        now = status_of(state)
         trials_done = now.trials.done
         recorded = state.settings
         settings = with_recorded(recorded, settings)

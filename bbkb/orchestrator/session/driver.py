@@ -179,7 +179,7 @@ class Driver:
 
     def status(self) -> Status:
         """Return a snapshot. Any thread may call this at any time."""
-        return status_of(self._campaign.settings.name, self._campaign, self._executor.now(), self._activity)
+        return status_of(self._campaign, self._executor.now(), self._activity)
 
     def _turn(self) -> commands.Close | None:
         """Record what has changed, and carry out the next command. Return the end of the session, if it ends."""

@@ -14,7 +14,7 @@ from typing import get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
-from bbkb.orchestrator.campaign.events import CampaignCreated, Event
+from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply_recorded
 from bbkb.orchestrator.store.runs import Run
@@ -75,12 +75,13 @@ def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
     return 0, CampaignState()
 
 
-def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
-    """Return the log's first event, and the state after the last event.
+def current(run: Run, store: EventStore) -> CampaignState:
+    """Return the state after the last event of the log.
 
     Raises RunError if the run has no log, and StoreError if it cannot be read.
     """
-    created = run.first(store)
     position, state = load(store, run.name)
+    if not position:
+        run.first(store)  # raises RunError
     events: Iterator[Event] = store.read(run.name, after=position)
-    return created, functools.reduce(apply_recorded, events, state)
+    return functools.reduce(apply_recorded, events, state)

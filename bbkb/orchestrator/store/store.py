@@ -278,7 +278,7 @@ class EventStore:
         with self._reading() as connection:
             length, head = self._end(connection, campaign)
         position = after
-        previous, page = self._rows_from(campaign, after)
+        previous, page = self._rows_from(campaign, after) if after < length else (head, [])
         while page:
             for row in page:
                 if row.position != position:

@@ -202,12 +202,12 @@ def test_status_has_the_possible_and_the_last_gain() -> None:
     state = fold(session(slots=1), batch(0, [0, 1], possible_gain=0.0312, noise=0.1), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
     gain = Fact("last gain", "1 result ago", "the model expects at most 0.0312 more")
-    assert gain in facts(status_of("run", state))
-    assert "last gain" not in [fact.label for fact in facts(status_of("run", CampaignState()))]
+    assert gain in facts(status_of(state))
+    assert "last gain" not in [fact.label for fact in facts(status_of(CampaignState()))]
 
 
 @pytest.mark.parametrize(("known", "results"), [(2.0, "2 results"), (0.1, "1 result")])
 def test_last_gain_counts_from_the_start_if_existing_data_are_best(known: float, results: str) -> None:
     state = fold(existing_data(known), session(slots=1), batch(0, [0, 1]), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
-    assert Fact("last gain", f"{results} ago") in facts(status_of("run", state))
+    assert Fact("last gain", f"{results} ago") in facts(status_of(state))

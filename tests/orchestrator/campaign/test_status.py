@@ -68,8 +68,8 @@ def test_trial_without_an_outcome_for_very_long_is_named() -> None:
 
 def test_missing_slots_are_in_the_status_of_an_open_session() -> None:
     state = fold(session(slots=4, workers={"count": 4}))
-    assert status_of("c", state).remarks == ()
-    (remark,) = status_of("c", apply(state, PlacesChanged(time=1.0, slots=3))).remarks
+    assert status_of(state).remarks == ()
+    (remark,) = status_of(apply(state, PlacesChanged(time=1.0, slots=3))).remarks
     assert "3 of the 4 workers" in remark
     assert remark.endswith("wait for nodes with room for 1 CPU")
 
@@ -77,7 +77,7 @@ def test_missing_slots_are_in_the_status_of_an_open_session() -> None:
 def test_missing_slots_name_machines_cpus_gpus_and_memory() -> None:
     needs = {"count": 4, "machines": 2, "cpus": 3.0, "gpus": 1.0, "memory_gb": 1.5}
     state = apply(fold(session(slots=4, workers=needs)), PlacesChanged(time=1.0, slots=1))
-    (remark,) = status_of("c", state).remarks
+    (remark,) = status_of(state).remarks
     assert remark.endswith("room for 2 machines with 3 CPUs, 1 GPU and 1.5 GB each")
 
 
@@ -102,8 +102,8 @@ def test_long_time_out_is_awaited_before_the_warning() -> None:
 
 def test_status_says_that_nothing_has_ended_yet() -> None:
     state = fold(session(slots=1), batch(0, [0]), dispatch((0, 1)))
-    assert status_of("c", state, now=500.0).remarks == ()
-    (remark,) = status_of("c", state, now=700.0).remarks
+    assert status_of(state, now=500.0).remarks == ()
+    (remark,) = status_of(state, now=700.0).remarks
     assert "no evaluation of this campaign has ended yet" in remark
 
 
@@ -139,8 +139,8 @@ def test_silent_trials_are_named_after_three_have_finished(rule: dict[str, Any])
     assert warnings_of_trainings(trained(*[((), 0.8)] * 2, rule=rule)) == {}
     state = trained(*[((), 0.8)] * 3, rule=rule)
     assert set(warnings_of_trainings(state)) == {"silent"}
-    assert status_of("c", state).remarks == tuple(warnings(state, since=0.0).values())
-    assert "none of the 3 finished trials reported" in status_of("c", state).remarks[0]
+    assert status_of(state).remarks == tuple(warnings(state, since=0.0).values())
+    assert "none of the 3 finished trials reported" in status_of(state).remarks[0]
     assert warnings_of_trainings(trained(*[((), 0.8)] * 3, rule=None)) == {}
 
 

@@ -97,7 +97,7 @@ def test_last_gain_is_not_in_the_future_after_trials_continue() -> None:
     """A continued trial does not count as ended any more."""
     state = fold_from(paused(0.1, 0.5, 0.9, steps=None), batch(3, [20]), dispatch((3, 1)), success(3, 1.0))
     for campaign in (state, fold_from(state, continued(0, 1, 2, reason="finish"))):
-        assert status_of("run", campaign, 2.0).model.last_gain == 0
+        assert status_of(campaign, 2.0).model.last_gain == 0
 
 
 MAXIMIZED, MINIMIZED = (CampaignGoals((Objective("value", direction),)) for direction in ("maximize", "minimize"))

@@ -310,7 +310,7 @@ def _field(folder: Path, name: str) -> int:
         events = open_run(folder / run_of(folder)).events()
     except BbkbError:
         return 0
-    status = status_of("", functools.reduce(apply, events, CampaignState()))
+    status = status_of(functools.reduce(apply, events, CampaignState()))
     return int(str(as_plain(status)[name]))
 
 

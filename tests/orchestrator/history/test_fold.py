@@ -54,7 +54,7 @@ LOGS = st.builds(
 @settings(max_examples=40, deadline=None)
 def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> None:
     events = log.events()
-    status = status_of("synthetic", functools.reduce(apply, events, CampaignState()))
+    status = status_of(functools.reduce(apply, events, CampaignState()))
     history = fold(events)
     assert facts(history.status()) == facts(status)
     failed = sum(1 for attempt in history.attempts if attempt.failure)

@@ -57,7 +57,7 @@ def test_run_killed_before_its_first_session_is_not_finished(tmp_path: Path) -> 
     settings = from_mapping({**yaml.safe_load(CAMPAIGN), "runs": str(tmp_path)})
     run = create_run(settings, build(settings))
     with run.store() as store:
-        _, state = snapshots.current(run, store)
+        state = snapshots.current(run, store)
     assert end_of(state, settings) is None
 
 

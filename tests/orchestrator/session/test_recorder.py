@@ -100,7 +100,7 @@ def failed_trial() -> TrialFailed:
 def run(command: str | None, folder: Path, *events: Event) -> list[dict[str, str]]:
     """The notices that the command has kept."""
     own = Run(folder, folder / "campaign.sqlite", "first")
-    with on_event.commands(command, own, lambda: status_of("first", CampaignState())) as take:
+    with on_event.commands(command, own, lambda: status_of(CampaignState())) as take:
         for event in events:
             take(event)
     kept = folder / "got"

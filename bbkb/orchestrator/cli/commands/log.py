@@ -97,7 +97,7 @@ def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -
 
 def _state(run: runs.Run) -> CampaignState:
     with run.store() as store:
-        return snapshots.current(run, store)[1]
+        return snapshots.current(run, store)
 
 
 def _is_open(state: CampaignState, trial: int) -> bool:

@@ -42,11 +42,11 @@ def status(
     if trial is not None:
         _show_trial(run, trial, as_json)
         return
-    name, state, holding, has_ended = _read(run)
+    state, holding, has_ended = _read(run)
     # long evaluations may log no event for hours, but the heartbeat shows a live process
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
     last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
-    now = status_of(name, state, last_sign)
+    now = status_of(state, last_sign)
     seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
     activity = f"{now.phase}, {seen}"
     # there is no later session
@@ -64,14 +64,13 @@ def status(
         say(console, f"checkpoints   {size_text(checkpoints.size)} in the folders of {folders}")
 
 
-def _read(run: Run) -> tuple[str, CampaignState, Holding, bool]:
-    """Return the campaign's name, its state, its holder, and whether the holder has ended."""
+def _read(run: Run) -> tuple[CampaignState, Holding, bool]:
+    """Return the campaign's state, its holder, and whether the holder has ended."""
     with run.store() as store:
         # read the holder before the log: a session may close in between
         holding = store.holding(run.name)
         has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
-        created, state = current(run, store)
-        return created.name, state, holding, has_ended
+        return current(run, store), holding, has_ended
 
 
 def _show_trial(run: Run, number: int, as_json: bool) -> None:
@@ -128,7 +127,7 @@ def best(
     """
     run = open_run(folder)
     with run.store() as store:
-        _, state = current(run, store)
+        state = current(run, store)
     best = state.best_known
     taken = state.refresh.recommended or best
     if best is None or taken is None:
@@ -150,7 +149,7 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
     objectives = state.settings.goals.objectives
     if len(objectives) == 1:
         text = f"{taken}, {objectives[0].direction}d"
-        yield f"value {status_of(run.name, state).best.text if taken is best else text}"
+        yield f"value {status_of(state).best.text if taken is best else text}"
     if taken is not best and best.parameters != taken.parameters:
         yield (
             f"the best single value, {best.value:.6g}, belongs to another configuration (see `bbkb status`), and may "

@@ -16,7 +16,7 @@ import yaml
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Result
 from bbkb.orchestrator.api.arguments import Space
-from bbkb.orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
+from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.cli.commands import results as commands
 from bbkb.orchestrator.cli.commands.results import BestFormat, _format
@@ -195,7 +195,7 @@ def test_status_of_a_session_that_closes_meanwhile_is_not_killed(
     writer = make_run(tmp_path / "c", time.time()).claim("c", "here", Identity.of_this_process().to_text())
     read = snapshots.current
 
-    def read_and_close(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
+    def read_and_close(run: Run, store: EventStore) -> CampaignState:
         state = read(run, store)
         writer.release()
         return state

@@ -23,7 +23,7 @@ def statuses(log: SyntheticLog) -> list[Status]:
     for event in log.events():
         state = apply(state, event)
         states.append(state)
-    return [status_of("synthetic", state) for state in states]
+    return [status_of(state) for state in states]
 
 
 @given(LOGS)
