@@ -26,7 +26,7 @@ from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.cli.main import load as load_command
 from bbkb.orchestrator.settings.loading import load
 from bbkb.workers.executor import TRAITS, ExecutorName
-from tests.histories import history_of
+from tests.orchestrator.runs import history_of
 from tests.processes import REPOSITORY, run_python
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]

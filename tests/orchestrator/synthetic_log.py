@@ -27,7 +27,7 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.history.fold import History, fold
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.events import created, opening
 
 NASTY_MESSAGES = (
     'ValueError: <script>alert(1)</script>\n  File "train.py", line 3, in <module>\n    fit(x, y)',

@@ -2,8 +2,8 @@
 the strategy."""
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
@@ -22,31 +21,17 @@ from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
-from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
-from bbkb.orchestrator.engine.engine import INIT, TELL, Problem, replay
-from bbkb.orchestrator.engine.pool import Pool
+from bbkb.orchestrator.engine.engine import INIT, TELL
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.store.store import EventStore
-from bbkb.workers.executor import Executor, TakeReports
-from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
-from bbkb.workers.messages import Attempt, FailureKind, Outcome
+from bbkb.workers.local import DurationModel
 from tests.examples import examples
-from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.fakes import Campaign, Parabola, Puppet
 
 X = np.linspace(0.0, 1.0, 41)
 KERNEL, LAMBDA, EVALUATIONS = RBF(0.15), 0.2, 40
-
-
-@dataclass(frozen=True)
-class Parabola:
-    """Best at x = 0.3; cannot be evaluated at the left end."""
-
-    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        if parameters["x"] < 0.04:
-            raise RuntimeError("too small")
-        return Evaluation(1.0 - (parameters["x"] - 0.3) ** 2 + 0.05 * np.random.default_rng(seed).standard_normal())
 
 
 def exact_strategy(**options: Any) -> BBKB:
@@ -55,32 +40,20 @@ def exact_strategy(**options: Any) -> BBKB:
     return BBKB(kernel=KERNEL, regularization=LAMBDA, oversampling=1e9, warm_start=start, **options)
 
 
-def settings_of(strategy: Any) -> dict[str, Any]:
-    options = ("mode", "refresh_growth")
-    return {
-        "objective": {"direction": "maximize"},
-        "budget": {"evaluations": EVALUATIONS},
-        "workers": {"retries": 1},
-        "strategy": {name: getattr(strategy, name) for name in options if hasattr(strategy, name)},
-    }
+def run(
+    folder: Path, strategy: Any, slots: int = 4, sigma: float = 1.0, failure_rate: float = 0.0, seed: int = 1
+) -> tuple[Campaign, Driver]:
+    """A campaign in virtual time that has been run to its end."""
+    campaign = make(folder, strategy, slots)
+    executor = campaign.simulated_executor(failure_rate, DurationModel(1.0, sigma), seed)
+    driver = campaign.driver(executor)
+    assert driver.run(campaign.session_event(executor)).outcome == "finished"
+    return campaign, driver
 
 
-def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
-    problem = Problem(7, Pool(Candidates(X[:, None], {"x": X})), strategy)
-    store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
-    store.create("c", [created(settings_of(strategy), seed=7, arms=len(X))])
-    return problem, store
-
-
-def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
-    engine = replay(problem, store.read("c"))
-    driver = Driver(engine, store.claim("c", "test"), executor, **options)
-    return driver.run(opening(settings_of(problem.strategy), executor.slots, executor.now())), driver
-
-
-def simulated_executor(slots: int, sigma: float, failure_rate: float, seed: int) -> SimulatedExecutor:
-    failures = Failures(failure_rate, FailureKind.WORKER_LOST)
-    return SimulatedExecutor(Parabola(), slots, DurationModel(1.0, sigma), failures, seed)
+def make(folder: Path, strategy: Any, slots: int) -> Campaign:
+    objective = Parabola(breaks_below=0.04, noise=0.05)
+    return Campaign(folder, EVALUATIONS, objective, strategy, slots, points=len(X))
 
 
 def exact_variance(pulled: Sequence[int]) -> Floats:
@@ -108,11 +81,9 @@ def test_posterior_drifts_no_further_than_the_widths_in_any_order_of_results(
     learned and the pending pulls at that moment, with exact posteriors; and the sum over P is
     within the budget."""
     strategy = exact_strategy(ratio_threshold=threshold, refresh_growth=growth, termination=rule, mode="async")
-    problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
-    close, _ = run(problem, store, simulated_executor(slots, sigma, failure_rate, seed))
-    assert close.outcome == "finished"
-    engine, checked = problem.engine(), 0
-    for event in store.read("c"):
+    campaign, _ = run(tmp_path_factory.mktemp("run"), strategy, slots, sigma, failure_rate, seed)
+    engine, checked = campaign.problem.engine(), 0
+    for event in campaign.events():
         if isinstance(event, BatchChosen) and event.reason != "warm start":
             learned, pending = arms_in_posterior(engine.model), list(engine.state.pending)
             before = exact_variance(learned)
@@ -130,26 +101,23 @@ def test_posterior_drifts_no_further_than_the_widths_in_any_order_of_results(
 
 @pytest.mark.parametrize("name", ["bbkb", "gp_bucb", "async_ts", "epsilon_greedy"])
 def test_free_worker_gets_a_pick_at_once_by_default(tmp_path: Path, name: str) -> None:
-    problem, store = campaign(tmp_path, build_strategy(name))
-    close, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
-    assert close.outcome == "finished"
+    _, driver = run(tmp_path, build_strategy(name))
     # in simulated time workers are idle only when nothing is left to be dispatched
     assert set(driver.status().workers.idle_seconds) <= {"campaign_end"}
 
 
 @pytest.mark.parametrize("name", ["async_ts", "epsilon_greedy"])
 def test_workers_wait_for_the_end_of_a_batch_as_published(tmp_path: Path, name: str) -> None:
-    problem, store = campaign(tmp_path, build_strategy({"name": name, "preset": "paper", "batch_size": 4}))
-    _, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
+    _, driver = run(tmp_path, build_strategy({"name": name, "preset": "paper", "batch_size": 4}))
     assert driver.status().workers.idle_seconds["batch_end"] > 0.0
 
 
 def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
     """The oracle: ask, evaluate all of it, tell; no campaign, no workers."""
     strategy = replace(BBKB(), mode="batch", ratio_threshold=3.0)
-    problem, store = campaign(tmp_path, strategy)
-    run(problem, store, simulated_executor(5, 1.0, 0.2, seed=3))
-    rewards = {event.trial: event.value for event in store.read("c") if isinstance(event, TrialSucceeded)}
+    campaign, _ = run(tmp_path, strategy, slots=5, failure_rate=0.2, seed=3)
+    problem, events = campaign.problem, campaign.events()
+    rewards = {event.trial: event.value for event in events if isinstance(event, TrialSucceeded)}
     state, trial = strategy.init(X[:, None], problem.engine().rng(INIT)), 0
     expected: list[int] = []
     while trial < EVALUATIONS:
@@ -158,27 +126,24 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
         arms = [pick.arm for pick in decision.picks]
         # in the order in which they finished: sums of rewards round by it
         finished = [
-            event.trial
-            for event in store.read("c")
-            if isinstance(event, AttemptEnded) and getattr(event, "is_final", True)
+            event.trial for event in events if isinstance(event, AttemptEnded) and getattr(event, "is_final", True)
         ]
         batch = sorted(range(trial, trial + len(arms)), key=finished.index)
         observations = [Observation(arms[number - trial], rewards.get(number)) for number in batch]
         state = strategy.tell(state, observations, problem.engine().rng(TELL, state.round + 1))
         expected += arms
         trial += len(arms)
-    picked = [pick.arm for event in store.read("c") if isinstance(event, BatchChosen) for pick in event.picks]
+    picked = [pick.arm for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert picked == expected
 
 
 @pytest.mark.parametrize("name", [name for name, cls in STRATEGIES.items() if hasattr(cls, "mode")])
 def test_replayed_log_gives_the_live_state_and_the_same_decisions(tmp_path: Path, name: str) -> None:
-    problem, store = campaign(tmp_path, replace(STRATEGIES[name](), mode="async"))
-    _, driver = run(problem, store, simulated_executor(6, 1.0, 0.2, seed=5))
-    engine, asked = problem.engine(), 0
-    for event in store.read("c"):
+    campaign, driver = run(tmp_path, replace(STRATEGIES[name](), mode="async"), slots=6, failure_rate=0.2, seed=5)
+    engine, asked = campaign.problem.engine(), 0
+    for event in campaign.events():
         if isinstance(event, BatchChosen):
-            decision = problem.strategy.ask(engine.model, engine.state.pending, event.limit)
+            decision = engine.strategy.ask(engine.model, engine.state.pending, event.limit)
             picks = decision.picks if isinstance(decision, Choose) else ()
             assert [pick.arm for pick in picks] == [pick.arm for pick in event.picks]
             asked += 1
@@ -197,64 +162,19 @@ def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:
 
     def makespan(mode: Any) -> float:
         (tmp_path / mode).mkdir()
-        strategy = replace(BBKB(), mode=mode)
-        problem, store = campaign(tmp_path / mode, strategy)
-        executor = SimulatedExecutor(Parabola(), 4, OneStraggler(1.0, 0.5), Failures(), 11)
-        run(problem, store, executor)
+        campaign = make(tmp_path / mode, replace(BBKB(), mode=mode), slots=4)
+        executor = campaign.simulated_executor(durations=OneStraggler(1.0, 0.5), seed=11)
+        campaign.run(executor)
         return executor.now()
 
     assert makespan("async") < 0.7 * makespan("batch")
-
-
-class Puppet:
-    """An executor whose outcomes the test hands over, on a clock that stands still."""
-
-    slots = 2
-
-    def __init__(self) -> None:
-        self.submitted: list[Attempt] = []
-        self.ready: list[Outcome] = []
-        self.has_news = threading.Event()
-
-    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        return frozenset()
-
-    def submit(self, attempts: Sequence[Attempt]) -> None:
-        self.submitted.extend(attempts)
-        self.has_news.set()
-
-    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        outcomes, self.ready = self.ready, []
-        return outcomes
-
-    def listen(self, take: TakeReports) -> None: ...
-
-    def pause(self, seconds: float) -> None: ...
-
-    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        self.has_news.set()
-
-    def now(self) -> float:
-        return 0.0
-
-    def close(self, leave_running: bool = False) -> None: ...
-
-    def finish(self, attempt: Attempt) -> None:
-        """Let this evaluation end with the value 1, and wait until the loop has handled it."""
-        self.has_news.clear()
-        self.ready = [
-            TrialSucceeded(
-                trial=attempt.trial, attempt=attempt.attempt, value=1.0, started=0.0, finished=0.0, worker="puppet"
-            )
-        ]
-        assert self.has_news.wait(200)
 
 
 @pytest.fixture
 def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A campaign in a thread whose first refresh does not end before the test lets it."""
     strategy = replace(BBKB(), mode="async", warm_start=UncertaintyStart(max_pulls=2))
-    problem, store = campaign(tmp_path, strategy)
+    campaign = make(tmp_path, strategy, slots=2)
     began, may_end, tell = threading.Event(), threading.Event(), BBKB.tell
 
     def slow_tell(*arguments: Any) -> Any:
@@ -264,11 +184,10 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(BBKB, "tell", slow_tell)
     puppet = Puppet()
-    engine = replay(problem, store.read("c"))
-    driver = Driver(engine, store.claim("c", "test"), puppet, computes_in_background=True)
-    thread = threading.Thread(target=driver.run, args=(opening(settings_of(strategy), slots=2),))
+    driver = campaign.driver(puppet, computes_in_background=True)
+    thread = threading.Thread(target=driver.run, args=(campaign.session_event(puppet),))
     thread.start()
-    yield puppet, driver, store, began
+    yield puppet, driver, campaign.store, began
     may_end.set()
     driver.stop(now=True)
     thread.join(200)

@@ -34,7 +34,7 @@ from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.store.verify import verify
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import tune_here
 
 STEPS = 27
 RULE = {"rule": "model", "last_step": STEPS}

@@ -21,8 +21,7 @@ from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
 from tests.examples import spread
 from tests.executors import HERE, workers_of
-from tests.histories import history_of
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import history_of, tune_here
 from tests.present import present
 from tests.waiting import wait_until
 

@@ -19,7 +19,7 @@ from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.page import render
 from bbkb.orchestrator.store.runs import open_run
 from tests.examples import spread
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import tune_here
 
 MOST, LEAST = sys.float_info.max, 5e-324
 FIELDS: dict[str, Callable[[float], float]] = {

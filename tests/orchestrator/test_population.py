@@ -33,7 +33,7 @@ from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
 from bbkb.workers.messages import Trial
 from tests.executors import HERE, workers_of
-from tests.histories import history_of
+from tests.orchestrator.runs import history_of
 from tests.waiting import wait_until
 
 ROOT = str(Path(__file__).parents[2])

@@ -23,7 +23,7 @@ from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import export
 from tests.executors import HERE
-from tests.histories import history_of
+from tests.orchestrator.runs import history_of
 from tests.present import present
 from tests.reported import reported
 

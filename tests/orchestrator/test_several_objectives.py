@@ -24,8 +24,7 @@ from bbkb.orchestrator.report.snapshot import figures_of, snapshot, trial_table
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
-from tests.histories import history_of
-from tests.orchestrator.quick import bbkb, tune_here
+from tests.orchestrator.runs import bbkb, history_of, tune_here
 
 SPACE = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
 OBJECTIVES: list[dict[str, Any]] = [

@@ -15,7 +15,7 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.engine.engine import Problem, replay
 from bbkb.orchestrator.session.driver import Driver
-from tests.orchestrator.session.parabola import Campaign, Parabola
+from tests.orchestrator.fakes import Campaign, Parabola
 
 EVALUATIONS = 25
 

@@ -22,7 +22,7 @@ from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError, RunError, UserError
 from bbkb.orchestrator.session.build import build
 from tests.argument_sections import missing_arguments
-from tests.orchestrator.quick import LINE, tune_here
+from tests.orchestrator.runs import LINE, tune_here
 
 REPOSITORY = Path(__file__).parents[3]
 SPACE: Space = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}

@@ -8,7 +8,7 @@ from bbkb.orchestrator.campaign.events import Event, TrialsContinued, TrialStopp
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.campaign.trial_result import TrialResult
 from bbkb.orchestrator.store.runs import Run
-from tests.orchestrator.campaign.short_logs import batch, dispatch, opening, session, success
+from tests.orchestrator.events import batch, dispatch, opening, session, success
 from tests.reported import reported
 
 OPENED = session(slots=1)

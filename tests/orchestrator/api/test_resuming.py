@@ -28,7 +28,7 @@ from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.runs import open_run
-from tests.histories import history_of
+from tests.orchestrator.runs import history_of
 
 SPACE: Space = {"x": Range(0.0, 1.0)}
 

@@ -14,8 +14,24 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
-from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
+from tests.orchestrator.events import (
+    END,
+    batch,
+    continued,
+    dispatch,
+    fail,
+    failure,
+    fold,
+    fold_from,
+    opened,
+    paused,
+    refresh,
+    refreshed,
+    reports,
+    started,
+    stop,
+    success,
+)
 from tests.present import of_type
 from tests.reported import reported
 

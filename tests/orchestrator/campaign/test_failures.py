@@ -18,7 +18,7 @@ from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
-from tests.orchestrator.campaign.short_logs import (
+from tests.orchestrator.events import (
     batch,
     dispatch,
     ends_trial,

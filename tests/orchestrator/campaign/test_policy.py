@@ -31,7 +31,7 @@ from bbkb.orchestrator.campaign.state import CampaignState, FinishedTrial, Sessi
 from bbkb.orchestrator.campaign.status import idle_seconds
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
-from tests.orchestrator.campaign.short_logs import (
+from tests.orchestrator.events import (
     asynchronous,
     batch,
     dispatch,

@@ -19,7 +19,7 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.short_logs import (
+from tests.orchestrator.events import (
     batch,
     dispatch,
     existing_data,

@@ -19,7 +19,7 @@ from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState, LearnedModel, is_running, place_between
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import Trial
-from tests.orchestrator.campaign.short_logs import (
+from tests.orchestrator.events import (
     asynchronous,
     batch,
     dispatch,

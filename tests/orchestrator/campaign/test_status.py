@@ -11,7 +11,7 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of, warnings
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import Report
-from tests.orchestrator.campaign.short_logs import (
+from tests.orchestrator.events import (
     batch,
     dispatch,
     existing_data,

@@ -22,8 +22,23 @@ from bbkb.orchestrator.campaign.stops import (
 from bbkb.orchestrator.campaign.training_rules import StoppingRule
 from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
-from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
+from tests.orchestrator.events import (
+    END,
+    batch,
+    continued,
+    dispatch,
+    failure,
+    fold,
+    fold_from,
+    opened,
+    opening,
+    paused,
+    refreshed,
+    reports,
+    started,
+    stop,
+    success,
+)
 from tests.reported import reported
 
 PAUSES = (4, 7, 13, 26)

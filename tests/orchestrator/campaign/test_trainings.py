@@ -15,8 +15,20 @@ from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.trainings import Forecast, Hopes, Steps, Trainings, forecast_of
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, refresh, success
-from tests.orchestrator.campaign.training_logs import continued, opened, paused, refreshed, started, stop
+from tests.orchestrator.events import (
+    batch,
+    continued,
+    dispatch,
+    fold,
+    fold_from,
+    opened,
+    paused,
+    refresh,
+    refreshed,
+    started,
+    stop,
+    success,
+)
 from tests.reported import reported
 
 

@@ -15,7 +15,7 @@ from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, refresh, session, success
+from tests.orchestrator.events import batch, dispatch, ends_trial, failure, fold, refresh, session, success
 
 MOST_TURNS = 2000
 

@@ -15,7 +15,7 @@ from bbkb.orchestrator.errors import ConfigError, RunError, StoreError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.settings.loading import from_mapping
-from tests.histories import history_of
+from tests.orchestrator.runs import history_of
 
 
 def campaign(tmp_path: Path, **changes: Any) -> dict[str, Any]:

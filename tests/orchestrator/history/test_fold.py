@@ -33,8 +33,7 @@ from bbkb.orchestrator.history.facts import as_plain, facts
 from bbkb.orchestrator.history.fold import MOST_BUCKETS, History, Trace, advance, begin, fold
 from bbkb.orchestrator.history.reading import read_history, read_overview
 from bbkb.orchestrator.store.runs import Run
-from tests.orchestrator.campaign.settings_of import settings_from
-from tests.orchestrator.campaign.short_logs import batch, dispatch
+from tests.orchestrator.events import batch, dispatch, settings_from
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.reported import reported
 

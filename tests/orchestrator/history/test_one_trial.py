@@ -9,8 +9,7 @@ from bbkb.objectives.objective import Report
 from bbkb.orchestrator.api import Result, tune
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.one_trial import describe_trial
-from tests.histories import history_of
-from tests.orchestrator.quick import bbkb, tune_here
+from tests.orchestrator.runs import bbkb, history_of, tune_here
 from tests.present import present
 
 

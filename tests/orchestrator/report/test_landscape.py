@@ -24,8 +24,7 @@ from bbkb.orchestrator.report.landscape import (
     parameter_axis,
     slices,
 )
-from tests.histories import history_of
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import history_of, tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 

@@ -24,8 +24,7 @@ from bbkb.orchestrator.report.progress import best_so_far, learning_curves
 from bbkb.orchestrator.report.snapshot import figures_of, trial_table
 from bbkb.orchestrator.report.timeline import batch_table, sizes, timeline
 from tests.examples import examples
-from tests.histories import history_of
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import history_of, tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 

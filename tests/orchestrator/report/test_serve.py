@@ -20,8 +20,8 @@ import pytest
 
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.report.watched import Campaigns
-from tests.orchestrator.quick import tune_here
 from tests.orchestrator.report.conftest import BeginLog, running_server
+from tests.orchestrator.runs import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 

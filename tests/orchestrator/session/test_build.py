@@ -27,7 +27,7 @@ from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.workers.messages import Share
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import tune_here
 
 SPACE = {
     "model": {"choices": ["tree", "network"]},

@@ -15,7 +15,7 @@ from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import tune_here
 
 STEPS = 27
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}

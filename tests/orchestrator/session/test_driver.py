@@ -21,7 +21,7 @@ from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.executor import Executor
 from tests.examples import spread
 from tests.executors import HERE, executor_here
-from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, Parabola, campaign_with_existing
+from tests.orchestrator.fakes import STARTING, Campaign, Killed, Parabola, campaign_with_existing
 
 
 @pytest.mark.parametrize(("strategy", "kind"), spread(STRATEGIES, HERE))

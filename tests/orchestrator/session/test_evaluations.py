@@ -21,7 +21,7 @@ from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.executor import TakeReports
 from bbkb.workers.messages import FailureKind, Report, TrialFailed, TrialSucceeded
 from bbkb.workers.output import HEADER_BYTES, OutputFile, output_file, read_end
-from tests.orchestrator.session.parabola import Campaign
+from tests.orchestrator.fakes import Campaign
 from tests.present import of_type, present
 from tests.reported import reported
 

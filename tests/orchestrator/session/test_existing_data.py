@@ -38,7 +38,7 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.short_logs import dispatch, opening
+from tests.orchestrator.events import dispatch, opening
 from tests.present import present
 
 SPACE: Space = {

@@ -16,8 +16,7 @@ from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.cli.plan import first_arms
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.settings.loading import from_mapping
-from tests.histories import history_of
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import history_of, tune_here
 
 
 @dataclass(frozen=True)

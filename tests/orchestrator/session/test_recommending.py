@@ -26,8 +26,7 @@ from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.wording import short_text
-from tests.histories import history_of
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import history_of, tune_here
 from tests.present import of_type, present
 
 

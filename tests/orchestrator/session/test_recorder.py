@@ -17,7 +17,7 @@ from bbkb.orchestrator.session import on_event
 from bbkb.orchestrator.session.recorder import log_event
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.runs import tune_here
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
 FAILED = events.TrialFailed(**ENDED, failure=FailureKind.TIMEOUT, message="no result", is_final=False)

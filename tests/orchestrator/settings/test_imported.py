@@ -16,7 +16,7 @@ from bbkb.orchestrator.campaign.settings import GivenResults, Settings
 from bbkb.orchestrator.errors import ConfigError, UserError
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.settings.resumed import with_recorded
-from tests.histories import history_of
+from tests.orchestrator.runs import history_of
 from tests.present import present
 
 SPACE = {

@@ -45,7 +45,8 @@ from bbkb.strategies import BBKB
 from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
 from bbkb.workers.messages import FailureKind
 from tests.examples import examples
-from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.events import created, opening
+from tests.orchestrator.fakes import Killed
 from tests.orchestrator.store.books import Books
 from tests.orchestrator.store.raw import change
 
@@ -58,10 +59,6 @@ class Line:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         return Evaluation(float(parameters["x"]))
-
-
-class Killed(BaseException):
-    """Stands for SIGKILL."""
 
 
 def real_log(

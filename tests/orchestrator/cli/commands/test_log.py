@@ -6,8 +6,7 @@ import pytest
 
 from bbkb.orchestrator.api import Result
 from bbkb.orchestrator.errors import RunError
-from tests.histories import history_of
-from tests.orchestrator.quick import bbkb, tune_here
+from tests.orchestrator.runs import bbkb, history_of, tune_here
 
 
 def loud(x: float) -> float:

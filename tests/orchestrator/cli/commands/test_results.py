@@ -26,9 +26,8 @@ from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore
-from tests.histories import history_of
-from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
-from tests.orchestrator.quick import bbkb, tune_here
+from tests.orchestrator.events import batch, created, dispatch, session, settings_of
+from tests.orchestrator.runs import bbkb, history_of, tune_here
 from tests.reported import reported
 
 

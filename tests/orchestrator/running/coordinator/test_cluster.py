@@ -19,7 +19,7 @@ from bbkb.orchestrator.api import Campaign
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator import cluster, environment
 from bbkb.orchestrator.running.coordinator.cluster import connect, cores, disconnect
-from tests.orchestrator.quick import bbkb
+from tests.orchestrator.runs import bbkb
 
 REPOSITORY = Path(__file__).parents[4]
 

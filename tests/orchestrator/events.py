@@ -1,7 +1,11 @@
-"""Events of short campaigns, written by hand, and the states that they fold to."""
+"""Events of short campaigns, written by hand, with the settings of files that have only the sections a test needs,
+and the states that they fold to. The last part has trials that report values at steps."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
@@ -10,16 +14,30 @@ from bbkb.orchestrator.campaign.events import (
     ExistingTaken,
     ModelRefreshed,
     PickedTrial,
+    ReportsArrived,
     SessionOpened,
     TrialFailed,
+    TrialsContinued,
     TrialsDispatched,
+    TrialStopped,
     TrialSucceeded,
 )
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.state import ends_trial as state_ends_trial
+from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.settings_of import settings_from
+from tests.reported import reported
+
+END = 10  # the last step of a training
+_ADAPTER = TypeAdapter(Settings)
+
+
+def settings_from(tree: Mapping[str, Any]) -> Settings:
+    """Return the settings of plain values that may lack sections."""
+    strategy = {"name": "bbkb", "refresh_growth": math.inf, **tree.get("strategy", {})}
+    return _ADAPTER.validate_python({"name": "c", "budget": {"evaluations": 10}, **tree, "strategy": strategy})
 
 
 def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
@@ -118,3 +136,45 @@ def refresh(*trials: int, time: float = 2.0, round_: int = 1, **fields: Any) -> 
     return ModelRefreshed(
         time=time, round=round_, trials=trials, dictionary_size=1, record={}, seconds=0.0, **fields
     )  # fmt: skip
+
+
+def opened(steps: int | None, evaluations: int = 50, **changes: object) -> SessionOpened:
+    settings = settings_of(evaluations, strategy={"mode": "async"})
+    settings["budget"]["steps"] = steps
+    settings["early_stopping"] = {"rule": "model", "after": 3, "continues": True, "last_step": END, **changes}
+    return opening(settings)
+
+
+def reports(trial: int, value: float, until: int, attempt: int = 1, first: int = 1) -> ReportsArrived:
+    steps = range(first, until + 1)
+    values = tuple(reported(step, value, trial, attempt) for step in steps)
+    return ReportsArrived(time=1.0, reports=values)
+
+
+def stop(trial: int, value: float, step: int) -> TrialStopped:
+    return TrialStopped(
+        time=1.0, trial=trial, attempt=1, value=value, step=step, started=0.0, finished=1.0, worker="w"
+    )  # fmt: skip
+
+
+def started(*values: float) -> list[Event]:
+    """Trials 0, 1, … that have reported their values at the steps 1 to 4."""
+    trials = range(len(values))
+    return [
+        batch(0, [10 + trial for trial in trials]),
+        dispatch(*((trial, 1) for trial in trials)),
+        *(reports(trial, value, 4) for trial, value in zip(trials, values, strict=True)),
+    ]
+
+
+def paused(*values: float, **rule: Any) -> CampaignState:
+    return fold(opened(**rule), *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values)))
+
+
+def continued(*trials: int, reason: Any = "promising") -> TrialsContinued:
+    """The first attempts of these trials are continued."""
+    return TrialsContinued(time=2.0, trials=trials, reason=reason)
+
+
+def refreshed(*forecasts: Forecast) -> ModelRefreshed:
+    return refresh(forecasts=forecasts)

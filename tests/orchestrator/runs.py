@@ -1,4 +1,4 @@
-"""Quick campaigns and commands in this process."""
+"""Runs of quick campaigns, and commands, in this process."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +11,9 @@ from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.api import Result, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.store.runs import open_run
 
 LINE: Space = {"x": Range(0.0, 1.0)}
 
@@ -28,6 +31,11 @@ def tune_here(
     if "objectives" not in arguments:
         arguments.setdefault("direction", "maximize")
     return tune(function, space, progress=False, settings=base | dict(settings or {}), **arguments)
+
+
+def history_of(result: Result) -> History:
+    """Fold the event log of a result's run."""
+    return read_history(open_run(result.folder))
 
 
 def bbkb(*arguments: object, columns: int = 200) -> Done:
