@@ -141,8 +141,8 @@ class LearnedModel:
             most_pulled=int(arm),
             most_pulls=int(pulls),
             evaluations=int(model["pulls"]),
-            steps=_correlations(record, "reliability"),
-            cautious_steps=_correlations(record, "cautious_reliability"),
+            steps=tuple((int(step), float(value)) for step, value in record.get("reliability", ())),
+            cautious_steps=tuple((int(step), float(value)) for step, value in record.get("cautious_reliability", ())),
         )
 
     @property
@@ -172,16 +172,11 @@ class LearnedModel:
         return tuple(remarks)
 
 
-def _correlations(record: Mapping[str, Any], name: str) -> tuple[tuple[int, float], ...]:
-    return tuple((int(step), float(correlation)) for step, correlation in record.get(name, ()))
-
-
 ACTIVITIES: dict[Computed, str] = {
     "choosing": "choosing a batch",
     "refreshing": "refitting the model",
     "growing": "appending candidates",
 }
-_MOST_REMARKS = 10
 
 
 @section
@@ -297,10 +292,6 @@ class Failures(Section):
     # arm → number of workers that its attempts have lost in a row
     workers_lost: Mapping[int, int] = field(default_factory=dict)
     quarantined: tuple[int, ...] = ()  # arms that have killed too many workers
-
-    def of_trial(self, trial: int) -> AttemptFailures:
-        """Return the failed attempts of an open trial."""
-        return self.by_trial.get(trial) or AttemptFailures()
 
 
 @section
@@ -458,11 +449,6 @@ def idle_cause(state: CampaignState) -> Cause:
     return "drift_budget" if state.batch.stalled else "dispatch"
 
 
-def knows_remark(state: CampaignState, remark: str) -> bool:
-    """Return whether a remark need not be recorded: it is known, or there are enough others."""
-    return remark in state.notes.remarks or len(state.notes.remarks) >= _MOST_REMARKS
-
-
 def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
     """Return whether this attempt is running. An outcome of any other attempt is late or repeated."""
     run = state.running.get(trial)
@@ -471,7 +457,7 @@ def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
 
 def ends_trial(state: CampaignState, failed: TrialFailed) -> bool:
     """Return whether this failure ends its trial: the rules allow no further attempt."""
-    counts = state.failures.of_trial(failed.trial).after(failed.failure)
+    counts = state.failures.by_trial.get(failed.trial, AttemptFailures()).after(failed.failure)
     arm = state.running[failed.trial].trial.arm
     lost = state.failures.workers_lost.get(arm, 0) + (failed.failure is FailureKind.WORKER_LOST)
     return not allows_retry(state.settings.workers, failed.failure, counts, lost, state.failures.quarantined)

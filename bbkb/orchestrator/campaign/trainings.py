@@ -262,11 +262,6 @@ class Trainings(Section):
         self.forecasts = without(self.forecasts, trials)
         self.removed = self.removed.union(trials)
 
-    def begin_refresh(self) -> None:
-        """Store the curves which the starting refresh will learn."""
-        self.learned_curves = tuple(self.curves.values())
-        self.learned_paused = tuple(sorted(self.paused))
-
     def refresh(self, trials: Sequence[int], forecasts: Iterable[Forecast], saves: bool = False) -> None:
         """Take the results of a refresh, which has learned these ended trials and made these
         forecasts. `saves`: whether each pause has saved a checkpoint from which other trials may start.
@@ -279,11 +274,6 @@ class Trainings(Section):
         unfinished = {trial for trial in continued if not self.curves[trial].is_finished}
         self.curves = without(self.curves, set(trials) - self.paused.keys() - unfinished)
         self.forecasts = {forecast.trial: forecast for forecast in forecasts}
-
-    @property
-    def learns_removal(self) -> bool:
-        """Whether the strategy has yet to learn that a checkpoint was removed."""
-        return bool(self.removed) and not self.removed.isdisjoint(self.learned_paused)
 
     def step(self, trial: int) -> int:
         """Return the latest step of `trial`; 0 before its first report."""

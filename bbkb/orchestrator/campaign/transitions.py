@@ -14,7 +14,12 @@ from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.clock import Clock, Durations
 from bbkb.orchestrator.campaign.draft import Queue, Section, without
 from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
-from bbkb.orchestrator.campaign.failures import LONGEST_PAUSE_SECONDS, costs_too_many_workers, with_failure
+from bbkb.orchestrator.campaign.failures import (
+    LONGEST_PAUSE_SECONDS,
+    AttemptFailures,
+    costs_too_many_workers,
+    with_failure,
+)
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import (
     Batch,
@@ -145,7 +150,8 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
         case events.ComputingBegan():
             draft.computation = Computation(event.what, event.time)
             if event.what == "refreshing":
-                draft.trainings.begin_refresh()
+                draft.trainings.learned_curves = tuple(state.trainings.curves.values())
+                draft.trainings.learned_paused = tuple(sorted(state.trainings.paused))
         case events.ModelRefreshed():
             _refresh(draft, event)
         case events.CandidatesGrown():
@@ -174,7 +180,12 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             draft.settings = event.settings  # the budget is known before the first session
             draft.clock.created = event.time
         case events.ExistingTaken():
-            _take_existing(draft, event)
+            best = None
+            if values := event.inside_values:
+                first = max(range(len(values)), key=lambda index: state.settings.goals.reward(values[index]))
+                best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
+            counts = len(event.arms), event.outside_count, len(event.left_out)
+            draft.results.existing = Existing(event, *counts, best)
     return draft.frozen()
 
 
@@ -203,7 +214,7 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
         if event.failure is FailureKind.WORKER_LOST:
             failures.workers_lost = {**failures.workers_lost, arm: failures.workers_lost.get(arm, 0) + 1}
         if not event.is_final:
-            counted = failures.of_trial(trial.id).after(event.failure)
+            counted = failures.by_trial.get(trial.id, AttemptFailures()).after(event.failure)
             failures.by_trial = {**failures.by_trial, trial.id: counted}
             if pause := counted.pause_seconds:
                 failures.paused = {**failures.paused, trial.id: event.time + pause}
@@ -418,13 +429,3 @@ def _open_session(draft: Draft, event: events.SessionOpened) -> None:
     draft.batch.stalled = ""
     latest = event.time + LONGEST_PAUSE_SECONDS
     draft.failures.paused = {trial: min(time, latest) for trial, time in draft.failures.paused.items()}
-
-
-def _take_existing(draft: Draft, event: events.ExistingTaken) -> None:
-    best = None
-    if values := event.inside_values:
-        reward = draft.before.settings.goals.reward
-        first = max(range(len(values)), key=lambda index: reward(values[index]))
-        best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
-    counts = len(event.arms), event.outside_count, len(event.left_out)
-    draft.results.existing = Existing(event, *counts, best)

@@ -12,7 +12,7 @@ from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
-from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, knows_remark, place_between
+from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, place_between
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.errors import RunError
@@ -42,6 +42,7 @@ from bbkb.workers.output import (
 )
 
 _LOGGER = logging.getLogger("bbkb.session")
+_MOST_REMARKS = 10
 
 
 def prepare_outputs(run: Run) -> Path | None:
@@ -213,7 +214,8 @@ class Evaluations:
                     time=now,
                 )
             case TrialSucceeded():
-                remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
+                remarks = campaign.notes.remarks
+                remark = "" if outcome.remark in remarks or len(remarks) >= _MOST_REMARKS else outcome.remark
                 outcome = replace(outcome, reports=self._missing(outcome.reports, recorded), remark=remark)
             case TrialStopped():
                 # without a cause, the worker ended the attempt at its step limit

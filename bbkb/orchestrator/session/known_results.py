@@ -86,22 +86,27 @@ def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
                 case ResultTable():
                     results = _read_table(source, candidates)
                 case KnownRun():
-                    results = _read_run(source, candidates, objective.direction)
+                    name, rows = _rows_of_run(source, objective.direction)
+                    given_keys = [*dict.fromkeys(key for _, parameters in rows for key in parameters)]
+                    keys = _parameters(name, candidates, given_keys)
+                    columns = {key: array_of([parameters.get(key) for _, parameters in rows]) for key in keys}
+                    values = np.array([row.value for row, _ in rows], np.float64)
+                    results = _Results(name, columns, values, [f"trial {row.trial}" for row, _ in rows])
                 case GivenResults():
                     results = _given(source, candidates)
             arms, refused = _arms(results, candidates), dict(results.refused)
             arms[list(refused)] = -1
             if isinstance(source, GivenResults) and space is not None:
                 given = _without_fixed(source, space.parameters)
-                for row in np.flatnonzero(arms < 0).tolist():
+                for index in np.flatnonzero(arms < 0).tolist():
                     try:
                         if not learns_outside:
-                            space.code_of(given[row])
+                            space.code_of(given[index])
                         else:  # the model can learn it, although it is outside the space
-                            outside.append(plain_columns(space.beyond(given[row])))
-                            arms[row] = len(candidates) + len(outside) - 1
+                            outside.append(plain_columns(space.beyond(given[index])))
+                            arms[index] = len(candidates) + len(outside) - 1
                     except ObjectiveError as error:
-                        refused[row] = str(error)
+                        refused[index] = str(error)
             if not (arms >= 0).any():
                 raise UserError(
                     f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
@@ -109,8 +114,10 @@ def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
                     "parameters must equal a candidate's"
                 )
         names.append(results.source)
-        rows = np.flatnonzero(arms < 0).tolist()
-        left_out += [results.wording(row, refused.get(row, "no candidate is equal")) for row in rows]
+        left_out += [
+            results.wording(index, refused.get(index, "no candidate is equal"))
+            for index in np.flatnonzero(arms < 0).tolist()
+        ]
         pairs = zip(arms.tolist(), results.values.tolist(), strict=True)
         learned += [(arm, value) for arm, value in pairs if arm >= 0]
     if not names:
@@ -124,9 +131,9 @@ def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
         left_out=tuple(left_out),
         outside={name: tuple(each[name][0] for each in outside) for name in outside[0]} if outside else {},
     )
-    if not (values := event.inside_values):
+    if not event.inside_values:
         return event
-    best = (np.argmax if objective.is_maximized else np.argmin)(values)
+    best = (np.argmax if objective.is_maximized else np.argmin)(event.inside_values)
     return replace(event, best_parameters=candidates.parameters(event.arms[int(best)]))
 
 
@@ -250,14 +257,6 @@ def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[tuple[Tria
         raise RunError(f"{name} has no evaluation that succeeded: start without it, or name another run")
     rows = sorted(history.succeeded, key=lambda row: row.trial)
     return name, [(row, as_given(history.settings.space, row.parameters)) for row in rows]
-
-
-def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Results:
-    name, rows = _rows_of_run(source, direction)
-    names = _parameters(name, candidates, [*dict.fromkeys(key for _, parameters in rows for key in parameters)])
-    columns = {name: array_of([parameters.get(name) for _, parameters in rows]) for name in names}
-    values = np.array([row.value for row, _ in rows], np.float64)
-    return _Results(name, columns, values, [f"trial {row.trial}" for row, _ in rows])
 
 
 def _read_table(source: ResultTable, candidates: Candidates) -> _Results:

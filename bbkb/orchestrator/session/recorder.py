@@ -5,7 +5,7 @@ not. The effects of an event wait for `commit`.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 
 from bbkb.orchestrator.campaign import events
@@ -169,7 +169,17 @@ class Recorder:
         if not events:
             return []
         began = time.perf_counter()
-        self._write(events, position)
+        deadline = time.monotonic() + STORE_PATIENCE_SECONDS
+        while True:  # events stay in memory while the store is unreachable
+            try:
+                self._writer.append(events, position)
+                break
+            except StoreError as error:
+                if not error.is_transient or time.monotonic() > deadline or self._is_urgent():
+                    raise
+                self._waiting(f"waiting for the store: {error}")
+                _LOGGER.warning("store unreachable, retrying: %s", error)
+                time.sleep(_STORE_RETRY_SECONDS)
         self.measured(Span.STORE_COMMIT, time.perf_counter() - began)
         self._unwritten = (position + len(events), [])
         if self._unwritten[0] - self._snapshot >= snapshots.SNAPSHOT_EVENTS:
@@ -186,16 +196,3 @@ class Recorder:
             snapshots.save(self._writer, self._snapshot, self.campaign)
         except StoreError as error:
             _LOGGER.warning("the snapshot was not written, so reading the log will take longer: %s", error)
-
-    def _write(self, events: Sequence[Event], position: int) -> None:
-        """Append to the log. Retries while the store is unreachable; events stay in memory."""
-        deadline = time.monotonic() + STORE_PATIENCE_SECONDS
-        while True:
-            try:
-                return self._writer.append(events, position)
-            except StoreError as error:
-                if not error.is_transient or time.monotonic() > deadline or self._is_urgent():
-                    raise
-                self._waiting(f"waiting for the store: {error}")
-                _LOGGER.warning("store unreachable, retrying: %s", error)
-                time.sleep(_STORE_RETRY_SECONDS)

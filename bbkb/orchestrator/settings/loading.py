@@ -46,7 +46,7 @@ from bbkb.orchestrator.settings.mistakes import (
     config_error,
     describe,
     excerpt,
-    unknown_section,
+    unknown_in,
     without_meant,
 )
 from bbkb.orchestrator.settings.options import (
@@ -140,7 +140,7 @@ class _Reading:
         tree = dict(self.tree)
         if isinstance(tree.get("space"), str):
             self._attempt("space", lambda: self._read_space_file(tree))
-        self.problems += [unknown_section(str(key), Settings) for key in tree if key not in _hints()]
+        self.problems += [unknown_in(Settings, (key,), (key,)) for key in map(str, tree) if key not in _hints()]
         self._attempt("objective", lambda: self._objective(tree))
         for key in _hints():
             if key in _READ_APART:

@@ -142,12 +142,7 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     return Refusal((key,), f"is not a known key{hint}", meant=(meant,) if meant else ())
 
 
-def unknown_section(key: str, model: type) -> Refusal:
-    """Return the problem of an unknown key at the top of a file, which may belong to a section."""
-    return _unknown((key,), (key,), model)
-
-
-def _unknown(loc: Keys, keys: Keys, model: type | None) -> Refusal:
+def unknown_in(model: type | None, keys: Keys, loc: Keys) -> Refusal:
     """Return the problem of an unknown key, which may belong to a section if it is at the top.
     `loc` is pydantic's path of the key, with the names of the members of unions; `keys` is the path
     in the file."""
@@ -216,7 +211,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type | None) -
         *first, last = map(repr, _QUOTED.findall(ctx["expected_tags"]))
         return [(Refusal((*keys, key), f"must be {', '.join(first)} or {last}", excerpt(ctx["tag"])), None)]
     if kind in _UNKNOWN:
-        return [(_unknown(loc, keys, model), union)]
+        return [(unknown_in(model, keys, loc), union)]
     got = "" if kind == "missing" else excerpt(details["input"])
     if kind == "model_attributes_type":  # of a union that a key of a mapping selects
         examples = [": ".join(_selector(section)) for section in _sections_at(model, keys)]
