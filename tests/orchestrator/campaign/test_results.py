@@ -139,16 +139,17 @@ def test_campaign_without_a_gain_stops_and_is_finished() -> None:
     assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no further gain")
 
 
-def test_small_gains_add_up() -> None:
-    values = [1.0 + 0.04 * step for step in range(12)]
-    assert decide(after(values, {"no_gain_of": 0.1, "within": 3}), now=1.0) != Stop(StopReason.NO_GAIN)
-
-
-def test_minimized_value_gains_by_falling() -> None:
-    rule = {"no_gain_of": 0.1, "within": 3}
-    falling, rising = [3.0, 2.0, 1.0, 0.5], [0.5, 1.0, 2.0, 3.0]
-    assert decide(after(falling, rule, "minimize"), now=1.0) != Stop(StopReason.NO_GAIN)
-    assert decide(after(rising, rule, "minimize"), now=1.0) == Stop(StopReason.NO_GAIN)
+@pytest.mark.parametrize(
+    ("values", "direction", "stops"),
+    [
+        ([1.0 + 0.04 * step for step in range(12)], "maximize", False),  # small gains add up
+        ([3.0, 2.0, 1.0, 0.5], "minimize", False),
+        ([0.5, 1.0, 2.0, 3.0], "minimize", True),
+    ],
+)
+def test_gains_add_up_in_the_direction_of_the_objective(values: list[float], direction: str, stops: bool) -> None:
+    command = decide(after(values, {"no_gain_of": 0.1, "within": 3}, direction), now=1.0)
+    assert (command == Stop(StopReason.NO_GAIN)) == stops
 
 
 def test_failed_evaluations_count() -> None:

@@ -4,7 +4,7 @@ import functools
 import math
 import pickle
 import weakref
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from dataclasses import replace
 
 import pytest
@@ -28,6 +28,7 @@ from tests.orchestrator.events import (
     session,
     success,
 )
+from tests.present import present
 
 
 def test_late_or_duplicate_result_is_not_expected() -> None:
@@ -117,15 +118,12 @@ class Lines(RuleBasedStateMachine):
 TestLines = Lines.TestCase
 
 
-def test_pickled_queue_has_its_own_items_only() -> None:
-    queue = Queue(range(1000)).without_first(998)
-    assert pickle.loads(pickle.dumps(queue)) == (998, 999)
+def test_pickled_queue_has_its_own_items_only_and_rejects_an_index_beyond_its_end() -> None:
+    queue = pickle.loads(pickle.dumps(Queue(range(1000)).without_first(998)))
+    assert queue == (998, 999)
     assert len(pickle.dumps(queue)) < 200
-
-
-def test_queue_rejects_an_index_beyond_its_end() -> None:
     with pytest.raises(IndexError):
-        Queue([1])[1]
+        queue[2]
 
 
 def test_queue_releases_removed_items() -> None:
@@ -150,24 +148,17 @@ def test_mapping_without_keys_is_a_copy(items: dict[int, int], keys: set[int]) -
     assert mapping == items
 
 
-DAY = 86400.0
 times = st.floats(0.0, 1e6).map(lambda it: round(it, 3))
 
 
-def test_times_of_a_correct_clock_are_unchanged() -> None:
-    assert place_between(105.0, 108.0, dispatched=104.0, arrived=109.0) == (105.0, 108.0)
-
-
-@pytest.mark.parametrize("wrong_by", [-DAY, DAY])
-def test_times_of_a_wrong_clock_are_moved_into_the_attempt(wrong_by: float) -> None:
-    started, finished = place_between(105.0 + wrong_by, 108.0 + wrong_by, dispatched=104.0, arrived=109.0)
-    assert 104.0 <= started <= finished <= 109.0
-    assert finished - started == 3.0
-
-
-@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
-def test_times_of_a_broken_clock_are_those_of_the_attempt(time: float) -> None:
-    assert place_between(time, time, dispatched=104.0, arrived=109.0) == (104.0, 109.0)
+@pytest.mark.parametrize(
+    ("started", "finished", "placed"),
+    [(105.0, 108.0, (105.0, 108.0)), *((time, time, (104.0, 109.0)) for time in (math.nan, math.inf, -math.inf))],
+)
+def test_times_of_a_correct_clock_are_unchanged_and_of_a_broken_one_those_of_the_attempt(
+    started: float, finished: float, placed: tuple[float, float]
+) -> None:
+    assert place_between(started, finished, dispatched=104.0, arrived=109.0) == placed
 
 
 @given(started=times, finished=times, dispatched=times, waited=times)
@@ -180,62 +171,35 @@ def test_evaluation_lies_between_dispatch_and_arrival(
     assert last - first == pytest.approx(min(max(0.0, finished - started), waited), abs=1e-6)
 
 
-def record(**changes: object) -> dict[str, object]:
-    model = {"inside": 38, "predicted": 40, "noise": 0.001, "most_pulled": [7, 3], "pulls": 60}
-    return {"dictionary": [1, 2], "model": {**model, **changes}}
+def learned_model(record: Mapping[str, object] | None = None, **changes: object) -> LearnedModel:
+    model = {"inside": 38, "predicted": 40, "noise": 0.001, "most_pulled": [7, 3], "pulls": 60, **changes}
+    return present(LearnedModel.of({"dictionary": [1, 2], "model": model, **(record or {})}))
 
 
-def learned_model(**changes: object) -> LearnedModel:
-    model = LearnedModel.of(record(**changes))
-    assert model is not None
-    return model
-
-
-def test_record_without_a_fitted_model_has_no_remark() -> None:
+def test_record_has_facts_of_a_fitted_model_only() -> None:
     assert LearnedModel.of({"dictionary": [1, 2]}) is None
-
-
-def test_valid_model_has_a_share_and_no_remark() -> None:
-    assert learned_model().share == 0.95
-    assert learned_model().remarks == ()
-
-
-def test_share_is_omitted_for_few_results() -> None:
-    assert learned_model(inside=1, predicted=5).share is None
-    assert learned_model(inside=1, predicted=5).remarks == ()
-
-
-def test_overconfident_model_is_remarked_on() -> None:
-    (remark,) = learned_model(inside=24).remarks
-    assert remark.startswith("the model is overconfident: 60% of 40 results")
-
-
-def test_share_that_chance_explains_is_not_overconfidence() -> None:
-    assert learned_model(inside=30).remarks == ()
-    assert learned_model(inside=300, predicted=400).remarks
-
-
-def test_misses_of_a_single_refresh_are_not_overconfidence() -> None:
-    """In the run of the first tutorial, seven of ten results near the optimum were better than
-    predicted."""
-    model = learned_model(inside=17, predicted=24)
-    assert model.share is not None
-    assert (round(model.share, 2), model.remarks) == (0.71, ())
-
-
-def test_candidate_with_a_fifth_of_noiseless_evaluations_is_remarked_on() -> None:
-    (remark,) = learned_model(most_pulled=[7, 13]).remarks
-    assert remark.startswith("candidate 7 took 13 of 60 evaluations")
-    assert "objective.deterministic" in remark
-    assert learned_model(most_pulled=[7, 13], noise=0.2).remarks == ()
-    assert learned_model(most_pulled=[7, 12]).remarks == ()
-
-
-def test_record_of_an_older_version_has_no_cautious_correlations() -> None:
-    pairs = {"reliability": [[4, 0.5], [8, 1.0]], "cautious_reliability": [[4, 0.3], [8, 1.0]]}
-    model = LearnedModel.of({**record(), **pairs})
-    assert model is not None
+    model = learned_model({"reliability": [[4, 0.5], [8, 1.0]], "cautious_reliability": [[4, 0.3], [8, 1.0]]})
     assert (model.steps, model.cautious_steps) == (((4, 0.5), (8, 1.0)), ((4, 0.3), (8, 1.0)))
-    older = LearnedModel.of({**record(), "reliability": pairs["reliability"]})
-    assert older is not None
-    assert (older.steps, older.cautious_steps) == (model.steps, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "share", "remark"),
+    [
+        ({}, 0.95, ""),
+        ({"inside": 1, "predicted": 5}, None, ""),  # too few
+        ({"inside": 24}, 0.6, "the model is overconfident: 60% of 40 results"),
+        ({"inside": 30}, 0.75, ""),  # which chance explains
+        ({"inside": 300, "predicted": 400}, 0.75, "the model is overconfident"),
+        ({"inside": 17, "predicted": 24}, 17 / 24, ""),  # misses of a single refresh
+        ({"most_pulled": [7, 13]}, 0.95, "candidate 7 took 13 of 60 evaluations"),
+        ({"most_pulled": [7, 13], "noise": 0.2}, 0.95, ""),
+        ({"most_pulled": [7, 12]}, 0.95, ""),
+    ],
+)
+def test_model_is_remarked_on_if_it_is_overconfident_or_repeats_a_noiseless_candidate(
+    changes: dict[str, object], share: float | None, remark: str
+) -> None:
+    model = learned_model(**changes)
+    assert model.share == share
+    assert bool(model.remarks) == bool(remark)
+    assert "".join(model.remarks).startswith(remark)

@@ -41,20 +41,13 @@ def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> Campai
     return state
 
 
-def test_health_has_no_warning_if_trials_always_waited_for_workers() -> None:
-    assert warnings(state_after(30, waited=20, late_from=0), since=0.0) == {}
-
-
-def test_missing_worker_is_noticed_by_the_waiting_time_of_trials() -> None:
-    warned = warnings(state_after(40, waited=20, late_from=30), since=0.0)
-    assert set(warned) == {"late"}
+def test_missing_worker_is_noticed_by_the_waiting_time_of_trials_in_a_session() -> None:
+    assert warnings(state_after(30, waited=20, late_from=0), since=0.0) == {}  # they always waited
+    state = state_after(40, waited=20, late_from=30)
+    assert set(warned := warnings(state, since=0.0)) == {"late"}
     assert "33%" in warned["late"]
     assert "0% before" in warned["late"]
-
-
-def test_lost_time_of_a_session_is_not_counted_in_the_next() -> None:
-    state = apply(state_after(40, waited=20, late_from=30), session(slots=1, time=2400.0, epoch=2, evaluations=1000))
-    assert warnings(state, since=0.0) == {}
+    assert warnings(apply(state, session(slots=1, time=2400.0, epoch=2, evaluations=1000)), since=0.0) == {}
 
 
 def test_trial_without_an_outcome_for_very_long_is_named() -> None:
@@ -66,22 +59,15 @@ def test_trial_without_an_outcome_for_very_long_is_named() -> None:
     assert "1 trial (1)" in text
 
 
-def test_missing_slots_are_in_the_status_of_an_open_session() -> None:
+def test_missing_slots_are_named_with_the_needs_of_an_evaluation_on_ray() -> None:
     state = fold(session(slots=4, workers={"count": 4}))
     assert status_of(state).remarks == ()
     (remark,) = status_of(apply(state, PlacesChanged(time=1.0, slots=3))).remarks
     assert "3 of the 4 workers" in remark
     assert remark.endswith("wait for nodes with room for 1 CPU")
-
-
-def test_missing_slots_name_machines_cpus_gpus_and_memory() -> None:
     needs = {"count": 4, "machines": 2, "cpus": 3.0, "gpus": 1.0, "memory_gb": 1.5}
-    state = apply(fold(session(slots=4, workers=needs)), PlacesChanged(time=1.0, slots=1))
-    (remark,) = status_of(state).remarks
+    (remark,) = status_of(apply(fold(session(slots=4, workers=needs)), PlacesChanged(time=1.0, slots=1))).remarks
     assert remark.endswith("room for 2 machines with 3 CPUs, 1 GPU and 1.5 GB each")
-
-
-def test_inline_executor_has_no_warning_about_slots() -> None:
     assert warnings(fold(session(slots=1, workers={"count": 4, "executor": "inline"})), since=0.0) == {}
 
 
@@ -92,9 +78,6 @@ def test_attempt_without_an_outcome_long_after_its_time_out_is_named() -> None:
     assert "2 trials (0, 1)" in text
     assert "workers.timeout_seconds = 5" in text
     assert "no worker has started it" in text
-
-
-def test_long_time_out_is_awaited_before_the_warning() -> None:
     state = fold(session(slots=1, workers={"timeout_seconds": 36_000.0}), batch(0, [0]), dispatch((0, 1)))
     assert warnings(state, since=40_000.0) == {}
     assert set(warnings(state, since=60_000.0)) == {"old"}
@@ -130,10 +113,6 @@ def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None 
     return fold(*events)
 
 
-def test_warnings_are_empty_if_trials_report_their_returned_value() -> None:
-    assert warnings_of_trainings(trained(*[(RISING, 0.8), (RISING, 0.75), ((0.3, 0.3, 0.3, 0.3), 0.31)] * 2)) == {}
-
-
 @pytest.mark.parametrize("rule", [MODEL, {"rule": "median", "after": 3}])
 def test_silent_trials_are_named_after_three_have_finished(rule: dict[str, Any]) -> None:
     assert warnings_of_trainings(trained(*[((), 0.8)] * 2, rule=rule)) == {}
@@ -163,6 +142,7 @@ def test_early_ends_are_named_after_three_trials_have_finished() -> None:
     [
         ((0.05, 0.05, 0.05, 0.05), 0.056),  # a flat curve; the result comes from other data
         ((0.31, 0.305, 0.30, 0.35), 0.30),  # the best one is returned, not the last one
+        (RISING, 0.75),
     ],
 )
 def test_warnings_are_empty_for_results_near_any_report(trial: tuple[Sequence[float], float]) -> None:
@@ -229,12 +209,8 @@ def test_own_strategy_that_chooses_everything_at_once_is_named() -> None:
     assert remark.startswith("the strategy chose all of the 10 trials before any result, so it learns nothing: `limit`")
 
 
-@pytest.mark.parametrize("strategy", [{"name": "uniform"}, {"name": "bbkb"}, {}])
-def test_listed_strategies_may_choose_everything_at_once(strategy: dict[str, str]) -> None:
-    assert fold(session(strategy=strategy), batch(0, list(range(10)))).notes.remarks == ()
-
-
-def test_own_strategy_is_not_named_for_batches_small_budgets_or_known_results() -> None:
+def test_choice_is_not_named_for_listed_strategies_batches_small_budgets_or_known_results() -> None:
+    assert fold(session(strategy={"name": "uniform"}), batch(0, list(range(10)))).notes.remarks == ()
     assert fold(session(strategy=MINE), batch(0, list(range(9)))).notes.remarks == ()
     assert fold(session(strategy=MINE, evaluations=4), batch(0, list(range(4)))).notes.remarks == ()
     assert fold(session(strategy=MINE), existing_data(1.0), batch(0, list(range(10)))).notes.remarks == ()

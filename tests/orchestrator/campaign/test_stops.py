@@ -70,6 +70,7 @@ def test_step_limit_is_the_next_pause() -> None:
     rule = opened(1000, first_trials=1, first_steps=4)
     state = fold(rule, batch(0, [10, 11]))
     assert [step_limit(state, trial) for trial in (0, 1)] == [4, 5]
+    assert step_limit(fold(opened(10), batch(0, [7])), 0) == 5  # with any budget
     state = fold_from(state, dispatch((0, 1), (1, 1)), reports(0, 0.5, 4), stop(0, 0.5, 4))
     assert step_limit(fold_from(state, continued(0)), 0) == 5
     state = fold_from(state, reports(1, 0.9, 6), stop(1, 0.9, 6))  # stopped a step late: its pause at 5 is over
@@ -85,11 +86,6 @@ def test_step_limit_is_none_for_witnesses_and_completing_trials() -> None:
     near_the_end = paused(0.1, 0.5, 0.9, steps=18)  # the 6 steps left are those that one trial needs
     assert near_the_end.end_of_budget.trials == (2,)
     assert [step_limit(near_the_end, trial) for trial in range(3)] == [5, 5, None]
-
-
-def test_step_limit_bounds_the_steps_of_attempts_that_could_spend_the_budget() -> None:
-    state = fold(opened(10), batch(0, [7, 8]), dispatch((0, 1), (1, 1)))
-    assert [step_limit(state, trial) for trial in (0, 1)] == [5, 5]
 
 
 def test_one_trial_does_not_pause_until_the_last_step_is_known() -> None:
@@ -263,13 +259,7 @@ def test_trial_neither_pauses_nor_is_learned_at_unreliable_steps(
     assert (step_limit(state, 7), first_learned_step(state)) == (limit, learned_from)
 
 
-@pytest.mark.parametrize(
-    ("correlation", "cause"),
-    [
-        (0.9, StopCause.FORECAST),
-        (0.2, None),
-    ],
-)
+@pytest.mark.parametrize(("correlation", "cause"), [(0.9, StopCause.FORECAST), (0.2, None)])
 def test_forecast_stops_no_trial_at_unreliable_steps(correlation: float, cause: StopCause | None) -> None:
     forecast = Forecast(trial=1, mean=0.2, low=0.1, high=0.3)
     state = fold(opened(500), *started(0.9, 0.1), success(0, 0.9), refreshed(forecast))
