@@ -82,24 +82,6 @@ CANCELLED = commands.Close(SessionOutcome.INTERRUPTED, "stopped at once, running
 _ATTENTION_SECONDS = 0.2  # the longest wait for outcomes before the loop checks for a stop request
 
 
-class Observer:
-    """Shows snapshots of the status, at most one in `seconds`: the cost of a snapshot grows with
-    the number of running evaluations."""
-
-    def __init__(self, show: Callable[[Status], None] | None, seconds: float) -> None:
-        self._show = show
-        self._seconds = seconds
-        self._next_shown = 0.0
-
-    def update(self, status: Callable[[], Status], is_last: bool = False) -> None:
-        """Show a snapshot if one is due, or if it is the last one of the session."""
-        now = time.perf_counter()
-        if self._show is None or (now < self._next_shown and not is_last):
-            return
-        self._next_shown = now + self._seconds
-        self._show(status())
-
-
 class Driver:
     """Runs one session. Only one thread calls `run`; any thread may call `status` and `stop`."""
 
@@ -118,7 +100,9 @@ class Driver:
         self._places = places
         self._engine = engine
         self._executor = executor
-        self._observer = Observer(observe, show_seconds)
+        self._show = observe
+        self._show_seconds = show_seconds  # the cost of a snapshot grows with the number of running evaluations
+        self._next_shown = 0.0
         self._computing = Computing(computes_in_background)
         self._activity = "starting"
         self._health_log = HealthLog()
@@ -219,7 +203,9 @@ class Driver:
                 remove_checkpoints(self._places.folders, trials)
             case commands.Stop(reason):
                 self.recorder.record(events.StopRequested(time=now, reason=reason))
-        self._observer.update(self.status)
+        if self._show is not None and time.perf_counter() >= self._next_shown:
+            self._next_shown = time.perf_counter() + self._show_seconds
+            self._show(self.status())
         return self._close(CANCELLED) if self._cancels else None
 
     def _remove_saved(self) -> None:
@@ -275,7 +261,8 @@ class Driver:
         self._evaluations.commit()
         self.recorder.save_snapshot()
         self._activity = ""
-        self._observer.update(self.status, is_last=True)
+        if self._show is not None:
+            self._show(self.status())
         return command
 
     def _wait_for_store(self, activity: str) -> None:

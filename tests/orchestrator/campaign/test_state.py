@@ -6,6 +6,7 @@ import pickle
 import weakref
 from collections.abc import Mapping, Sized
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -171,7 +172,7 @@ def test_evaluation_lies_between_dispatch_and_arrival(
     assert last - first == pytest.approx(min(max(0.0, finished - started), waited), abs=1e-6)
 
 
-def learned_model(record: Mapping[str, object] | None = None, **changes: object) -> LearnedModel:
+def learned_model(record: Mapping[str, object] | None = None, **changes: Any) -> LearnedModel:
     model = {"inside": 38, "predicted": 40, "noise": 0.001, "most_pulled": [7, 3], "pulls": 60, **changes}
     return present(LearnedModel.of({"dictionary": [1, 2], "model": model, **(record or {})}))
 
@@ -197,7 +198,7 @@ def test_record_has_facts_of_a_fitted_model_only() -> None:
     ],
 )
 def test_model_is_remarked_on_if_it_is_overconfident_or_repeats_a_noiseless_candidate(
-    changes: dict[str, object], share: float | None, remark: str
+    changes: dict[str, Any], share: float | None, remark: str
 ) -> None:
     model = learned_model(**changes)
     assert model.share == share

@@ -212,13 +212,17 @@ def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> 
     assert [has_restarted_at(step) for step in (1, 2, 3, 4)] == [True, True, False, False]
 
 
-@pytest.mark.parametrize("log", [SyntheticLog(), SyntheticLog(is_closed=False), SyntheticLog(failure_share=1.0)])
+@pytest.mark.parametrize(
+    "log",
+    [SyntheticLog(), SyntheticLog(is_closed=False), SyntheticLog(failure_share=1.0), SyntheticLog(sessions=0)],
+)
 def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> None:
     run = Run(tmp_path, tmp_path / "campaign.sqlite", "demo")
     first, *later = log.events()
     with run.store() as store:
         store.create(run.name, [first])
-        store.claim(run.name, "test").append(later)
+        if later:
+            store.claim(run.name, "test").append(later)
         overview = read_overview(run, store)
     history = read_history(run)
     assert overview.began == history.created.time
@@ -228,39 +232,9 @@ def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> 
     assert overview.tags == history.settings.tags
 
 
-def test_overview_of_a_run_without_a_session_is_not_started(tmp_path: Path) -> None:
-    run = Run(tmp_path, tmp_path / "campaign.sqlite", "demo")
-    with run.store() as store:
-        store.create(run.name, SyntheticLog().events()[:1])
-        assert read_overview(run, store).state == "not started"
-
-
-REWARDS = st.lists(st.floats(-1e9, 1e9), max_size=300)
-
-
-def trace_of(rewards: list[float]) -> Trace[int]:
-    trace: Trace[int] = Trace()
-    for item, reward in enumerate(rewards):
-        trace.add(reward, item)
-    return trace
-
-
-@given(REWARDS)
-@settings(max_examples=60, deadline=None)
-def test_trace_of_few_results_keeps_all_in_order(rewards: list[float]) -> None:
-    assert [(point.place - 1, point.reward) for point in trace_of(rewards).points()] == list(enumerate(rewards))
-
-
-@given(REWARDS)
-@settings(max_examples=60, deadline=None)
-def test_trace_improvements_are_the_running_maximum(rewards: list[float]) -> None:
-    best = [place for place, reward in enumerate(rewards) if all(reward > before for before in rewards[:place])]
-    assert [point.item for point in trace_of(rewards).improvements] == best
-
-
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.booleans()), max_size=300))
 @settings(max_examples=60, deadline=None)
-def test_trace_has_infeasible_results_but_not_as_improvements(results: list[tuple[float, bool]]) -> None:
+def test_trace_of_few_results_has_all_in_order_and_the_feasible_improvements(results: list[tuple[float, bool]]) -> None:
     trace: Trace[int] = Trace()
     best, improvements = -math.inf, []
     for item, (reward, is_feasible) in enumerate(results):
@@ -276,7 +250,9 @@ def test_trace_has_infeasible_results_but_not_as_improvements(results: list[tupl
 @settings(max_examples=20, deadline=None)
 def test_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: int, seed: int) -> None:
     rewards = [float((place * 7919 + seed * 104729) % 10007) for place in range(count)]
-    trace = trace_of(rewards)
+    trace: Trace[int] = Trace()
+    for item, reward in enumerate(rewards):
+        trace.add(reward, item)
     points = list(trace.points())
     assert trace.count == count
     assert len(points) <= 2 * MOST_BUCKETS

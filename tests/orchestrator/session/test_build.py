@@ -175,7 +175,7 @@ def test_function_without_report_is_rejected_with_early_stopping(tmp_path: Path)
     settings = from_mapping(tree(tmp_path, silent))
     with pytest.raises(UserError, match=r"^early_stopping\.rule needs .* has no argument `report`: add it"):
         build_new(settings)
-    build(settings)  # a run that an older version began is continued
+    build(settings)  # a run that has begun is continued
     build_new(from_mapping(tree(tmp_path, silent, early_stopping=None)))
 
 

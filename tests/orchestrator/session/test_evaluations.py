@@ -165,21 +165,13 @@ def print_into(trials: Path, text: bytes) -> None:
     file.close()
 
 
-def test_failure_quotes_the_end_of_its_output(tmp_path: Path) -> None:
+def test_failure_quotes_the_end_of_its_output_once_if_there_is_any(tmp_path: Path) -> None:
+    assert with_output(FAILURE, tmp_path) == with_output(FAILURE, None) == FAILURE
     print_into(tmp_path, b"epoch 1\nloss nan\n")
     completed = of_type(TrialFailed, with_output(FAILURE, tmp_path))
     assert completed.message == "ValueError: no\nTraceback …\nits output ends:\nepoch 1\nloss nan"
-
-
-def test_failure_does_not_quote_its_output_twice(tmp_path: Path) -> None:
-    print_into(tmp_path, b"disk full\n")
-    failure = replace(FAILURE, message="the command ended with status 1; its standard error ends:\ndisk full")
-    assert with_output(failure, tmp_path) == failure
-
-
-def test_failure_without_output_is_unchanged(tmp_path: Path) -> None:
-    assert with_output(FAILURE, tmp_path) == FAILURE
-    assert with_output(FAILURE, None) == FAILURE
+    quoted = replace(FAILURE, message="the command ended with status 1; its standard error ends:\nloss nan")
+    assert with_output(quoted, tmp_path) == quoted
 
 
 def test_output_that_came_with_the_outcome_is_saved_in_the_runs_folder(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Result, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.bandit.strategy import Recommends
-from bbkb.orchestrator.campaign.event_json import event_of
 from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
 from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.cli.main import app
@@ -27,7 +26,7 @@ from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.wording import short_text
 from tests.orchestrator.runs import history_of, tune_here
-from tests.present import of_type, present
+from tests.present import present
 
 
 def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: float | None = None) -> Result:
@@ -116,12 +115,6 @@ def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
     assert "recommended" not in dict(side_by_side([history_of(quadratic)]))
     answer = snapshot(history_of(quadratic), "smooth", figures=[])["answer"]
     assert (answer["value"], answer["deviation"]) == (f"{quadratic.best.value:.6g}", "")
-
-
-def test_refresh_of_an_older_log_has_no_recommendation() -> None:
-    body = '{"time":1,"round":1,"trials":[0],"dictionary_size":1,"record":{},"seconds":0}'
-    event = of_type(ModelRefreshed, event_of("model_refreshed", body))
-    assert event.recommended is None
 
 
 @pytest.mark.parametrize("rule", [{"rule": "median", "after": 3}, {"rule": "asha"}])
