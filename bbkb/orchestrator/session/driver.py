@@ -114,7 +114,7 @@ class Driver:
 
     @property
     def _campaign(self) -> CampaignState:
-        return self.recorder.campaign
+        return self._engine.state
 
     def run(self, opened: events.SessionOpened) -> commands.Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.

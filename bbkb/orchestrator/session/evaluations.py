@@ -12,7 +12,7 @@ from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
-from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, place_between
+from bbkb.orchestrator.campaign.state import ends_trial, is_running, place_between
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.errors import RunError
@@ -138,19 +138,16 @@ class Evaluations:
         self._places = places
         self._executor = executor
         self._recorder = recorder
+        self._engine = recorder.engine
         self._recorded: dict[tuple[int, int], _Recorded] = {}  # by trial and attempt
         # the attempts of running trials that were asked to stop
         self.stop_causes: dict[int, StopCause] = {}
 
-    @property
-    def _campaign(self) -> CampaignState:
-        return self._recorder.campaign
-
     def begin(self) -> None:
         """Start to receive reports. Attempts that have been running since an earlier session do not
         repeat theirs."""
-        for trial, run in self._campaign.running.items():
-            self._recorded[trial, run.trial.attempt] = _Recorded(self._campaign.trainings.step(trial))
+        for trial, run in self._engine.state.running.items():
+            self._recorded[trial, run.trial.attempt] = _Recorded(self._engine.state.trainings.step(trial))
         self._executor.listen(self._take_reports)
 
     def dispatch(self, command: Dispatch, candidates: Candidates) -> None:
@@ -164,14 +161,14 @@ class Evaluations:
         """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
         attempt gives the same value."""
         places = self._places
-        state = self._campaign
+        state = self._engine.state
         workers = state.settings.workers
         parameters = candidates.parameters(trial.arm)
         return Attempt(
             trial=trial.id,
             arm=trial.arm,
             parameters=as_given(state.settings.space, parameters),
-            seed=int(self._recorder.engine.rng(TRIALS, trial.id).integers(2**31)),
+            seed=int(self._engine.rng(TRIALS, trial.id).integers(2**31)),
             attempt=trial.attempt,
             folder=None if places.folders is None else trial_folder(places.folders, trial.id),
             share=None if workers.gpus_from is None else workers.share_of(parameters),
@@ -187,13 +184,13 @@ class Evaluations:
         """Record the outcomes that arrive within `timeout` seconds. Late and duplicate outcomes are
         ignored."""
         for outcome in self._executor.next_outcomes(timeout):
-            if is_running(self._campaign, outcome.trial, outcome.attempt):
+            if is_running(self._engine.state, outcome.trial, outcome.attempt):
                 self.record(with_output(outcome, self._places.outputs))
 
     def record(self, outcome: Outcome) -> None:
         """Record an outcome that the campaign expects. The event is the outcome with its time, without
         what the log has already."""
-        campaign = self._campaign
+        campaign = self._engine.state
         now = self._executor.now()
         since = campaign.running[outcome.trial].since
         started, finished = place_between(outcome.started, outcome.finished, since, now)
@@ -227,7 +224,7 @@ class Evaluations:
 
     def _take_reports(self, reports: Sequence[Report]) -> frozenset[int]:
         """Record the reports of running attempts; return the trials to stop early."""
-        campaign = self._campaign
+        campaign = self._engine.state
         current = [each for each in reports if is_running(campaign, each.trial, each.attempt)]
         new: list[Report] = []
         for report in current:
@@ -242,7 +239,7 @@ class Evaluations:
             self._recorder.record(ReportsArrived(time=self._executor.now(), reports=tuple(new)))
         stopped = frozenset[int]()
         for trial in {report.trial for report in current}:
-            if (cause := stop_cause(self._campaign, trial)) is not None:
+            if (cause := stop_cause(self._engine.state, trial)) is not None:
                 self.stop_causes[trial] = cause
                 stopped |= {trial}
         return stopped
@@ -265,7 +262,7 @@ class Evaluations:
         An attempt that continues from a checkpoint repeats steps; its `first` report shows whether
         it continues. The reports of a restarted training are recorded again.
         """
-        curve = self._campaign.trainings.curves.get(first.trial)
+        curve = self._engine.state.trainings.curves.get(first.trial)
         has_checkpoints = self._places.folders is not None
         return curve.step if has_checkpoints and curve is not None and curve.is_continued_at(first.step) else 0
 

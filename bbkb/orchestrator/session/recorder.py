@@ -123,7 +123,7 @@ class Span(StrEnum):
 class Recorder:
     """Records the events of one session. Only the thread that runs the session may use it.
 
-    `engine` is that after all events, and `campaign` its state. `heard` is called with every event
+    `engine` is that after all events. `heard` is called with every event
     before it is written, `written` after a commit that ended attempts, `measured` with the duration of
     every commit and refit (s), and `waiting` with the reason whenever a commit has to wait for the
     store.
@@ -146,11 +146,6 @@ class Recorder:
         self._snapshot = writer.length  # events in the log at the last snapshot of the state
         # position of the first event, and the events
         self._unwritten: tuple[int, list[Event]] = (writer.length, [])
-
-    @property
-    def campaign(self) -> CampaignState:
-        """The state after all events."""
-        return self.engine.state
 
     def record(self, event: Event) -> None:
         """Apply the event, and keep it for the next commit."""
@@ -193,6 +188,6 @@ class Recorder:
         """Store a copy of the state beside the log. An error is logged and does not end the session."""
         self._snapshot = self._unwritten[0]
         try:
-            snapshots.save(self._writer, self._snapshot, self.campaign)
+            snapshots.save(self._writer, self._snapshot, self.engine.state)
         except StoreError as error:
             _LOGGER.warning("the snapshot was not written, so reading the log will take longer: %s", error)

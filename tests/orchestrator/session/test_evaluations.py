@@ -48,7 +48,7 @@ class Running:
 
     @property
     def state(self) -> CampaignState:
-        return self.recorder.campaign
+        return self.recorder.engine.state
 
     def dispatch(self) -> None:
         self.evaluations.dispatch(of_type(Dispatch, decide(self.state, self.executor.now())), self.candidates)
