@@ -478,16 +478,6 @@ class Workers(Section):
         return self.gpus * self.machines
 
     @property
-    def gives_count(self) -> bool:
-        """Whether the number of concurrent evaluations differs from the default."""
-        return self.count != (os.cpu_count() or 1)
-
-    @property
-    def requested(self) -> int | None:
-        """The number of workers that are requested from a cluster; None without one."""
-        return self.count if self.traits.on_ray else None
-
-    @property
     def needs(self) -> str:
         """The resources of one evaluation, such as `2 machines with 3 CPUs and 1 GPU each`."""
         amounts = [f"{self.cpus:g} CPU{'s' * (self.cpus != 1)}"]

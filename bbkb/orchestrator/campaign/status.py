@@ -67,9 +67,9 @@ def _on_workers(state: CampaignState, since: float) -> dict[str, str]:
     """Return warnings about missing slots, late starts, and evaluations that should have started or ended by now."""
     texts: dict[str, str] = {}
     workers, session = state.settings.workers, state.session
-    if workers.requested is not None and session.slots < workers.requested:
+    if workers.traits.on_ray and session.slots < workers.count:
         texts["places"] = (
-            f"there are slots for {session.slots} of the {plural(workers.requested, 'worker')} that workers.count "
+            f"there are slots for {session.slots} of the {plural(workers.count, 'worker')} that workers.count "
             f"asks for; further trials wait for nodes with room for {workers.needs}"
         )
     if len(session.marks) >= _WINDOW_MARKS:

@@ -1,6 +1,7 @@
 """Renders the templates of `templates/`, and contains the checks shared by all launchers."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 def count_setting(settings: Settings, places: int, reason: str) -> Setting:
     """Return the number of parallel evaluations, and whether it replaces the campaign's."""
     workers = settings.workers
-    differs = workers.gives_count and workers.count != places
+    differs = workers.count not in (places, os.cpu_count() or 1)  # the default is not the campaign's choice
     replaced = f"; replaces the campaign's {workers.count}"
     return Setting("workers.count", str(places), reason + replaced * differs)
 
