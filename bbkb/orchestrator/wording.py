@@ -55,7 +55,6 @@ def iso(time: float) -> str:
 
 
 def _in_utc(time: float) -> datetime:
-    """Return the date, limited to the years that a `datetime` can have."""
     return datetime.fromtimestamp(min(max(_FIRST, time), _LAST), UTC)
 
 

@@ -221,7 +221,6 @@ def _picks(state: CampaignState, now: float, room: int) -> int:
 
 
 def _is_learning_due(state: CampaignState) -> bool:
-    """Return whether the strategy should learn the results that have arrived."""
     # the strategy has yet to learn that a checkpoint was removed
     has_removed = not state.trainings.removed.isdisjoint(state.trainings.learned_paused)
     return bool(state.batch.stalled) or has_removed or _is_refresh_due(state)

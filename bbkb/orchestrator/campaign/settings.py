@@ -607,7 +607,6 @@ def parameter_kind(options: Tree) -> type[Parameter]:
 
 
 def _read_space(space: Mapping[str, Any]) -> dict[str, Parameter]:
-    """Return the parameters that `plain_space` wrote."""
     return {
         name: options if isinstance(options, Parameter) else parameter_kind(options)(**options)
         for name, options in space.items()

@@ -190,7 +190,6 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
 
 
 def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
-    """End an attempt, and its trial unless it is tried again."""
     settings = draft.before.settings
     goals = settings.goals
     trial, dispatched = draft.running[event.trial]

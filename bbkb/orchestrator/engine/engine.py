@@ -309,7 +309,6 @@ class Engine:
         return Refitted(model, event)
 
     def _with_curves(self, state: CampaignState) -> StrategyState:
-        """Return the model with the learning curves for the refresh in progress."""
         trainings = state.trainings
         if not trainings.learned_curves or not isinstance(self.strategy, LearnsCurves):
             return self.model
@@ -340,7 +339,6 @@ class Engine:
         )
 
     def _recommendation(self, model: StrategyState, goals: CampaignGoals) -> Recommendation | None:
-        """Return the strategy's recommendation; None if the best observed trial is recommended."""
         if self.is_deterministic or not isinstance(self.strategy, Recommends):
             return None
         arm = self.strategy.recommend(model)
@@ -358,7 +356,6 @@ class Engine:
         )
 
     def _grown(self, event: Event) -> tuple[StrategyState, Pool] | None:
-        """Return the model and the pool with the arms that `event` appends; None if it appends none."""
         match event:
             case CandidatesGrown(columns=columns, retired=retired):
                 appended = Appended(columns, retired)
@@ -392,5 +389,4 @@ class Engine:
 
 
 def _number_or_none(number: float) -> float | None:
-    """Return `number`, or None if it is NaN."""
     return None if math.isnan(number) else number

@@ -71,7 +71,6 @@ def _command(engine: Engine, event: Event) -> Computation | None:
 
 
 def _decided(event: Event) -> Mapping[str, Any]:
-    """Return what the strategy decided, drew or fitted."""
     match event:
         case BatchChosen():
             return {"the choice": [pick.arm for pick in event.picks], "continued": list(event.continued)}

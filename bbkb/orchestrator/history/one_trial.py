@@ -99,12 +99,10 @@ def reason(history: History, row: TrialRow) -> str:
 
 
 def _mean(pick: PickedTrial) -> float | None:
-    """Return the predicted score; None if the strategy did not predict one."""
     return None if pick.mean is None or not math.isfinite(pick.mean) else pick.mean
 
 
 def _bounds(pick: PickedTrial) -> tuple[float, float] | None:
-    """Return the confidence bounds of the score; None if the strategy has no width."""
     if pick.mean is None or pick.width is None or pick.variance is None:
         return None
     half = pick.width * math.sqrt(max(0.0, pick.variance))

@@ -133,7 +133,6 @@ def reported(history: History, rows: Sequence[TrialRow], start: Column) -> list[
 
 
 def _present(columns: Iterable[Column], rows: Sequence[TrialRow]) -> list[Column]:
-    """Return the columns without optional ones for which no row has a value."""
     return [c for c in columns if not c.is_optional or any(c.cell(row) is not None for row in rows)]
 
 
@@ -164,7 +163,6 @@ def parameter_names(rows: Iterable[TrialRow], space: Iterable[str] = ()) -> list
 
 
 def _first_seen(collections: Iterable[Iterable[str]]) -> list[str]:
-    """Return all names without duplicates, in the order of their first appearance."""
     return list(dict.fromkeys(name for names in collections for name in names))
 
 

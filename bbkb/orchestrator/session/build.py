@@ -137,7 +137,6 @@ def check_reports(settings: Settings, objective: object) -> None:
 
 
 def _check_last_step(section: str, last_step: int | None, objective: object) -> None:
-    """Raise UserError if the `last_step` of a section differs from the objective's."""
     if not isinstance(objective, TrainsInSteps) or last_step in (None, objective.last_step):
         return
     raise UserError(
@@ -169,7 +168,6 @@ def remark_on_reports(settings: Settings, objective: object) -> str:
 
 
 def _has_checkpoints(objective: object) -> bool:
-    """Return whether the objective receives a folder for checkpoints."""
     if isinstance(objective, TrainsInSteps):
         return True
     if isinstance(objective, ShellCommand):
@@ -178,8 +176,6 @@ def _has_checkpoints(objective: object) -> bool:
 
 
 def _last_step(given: int | None, objective: object) -> int | None:
-    """Return the step at which trainings end, from the settings or the objective; None if
-    unknown."""
     if given is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
         return objective.last_step
     return given

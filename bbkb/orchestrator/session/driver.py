@@ -209,7 +209,6 @@ class Driver:
         return self._close(CANCELLED) if self._cancels else None
 
     def _remove_saved(self) -> None:
-        """Remove the saved checkpoints from which no trial can start any more."""
         trials = self._places.folders
         if trials is not None and self._campaign.trainings.saved:
             self._evaluations.commit()

@@ -99,7 +99,6 @@ def read_tune(folder: Path, metric: str | None) -> GivenResults:
 
 
 def _last_report(file: Path) -> Tree | None:
-    """Return the last complete line of JSON; None if the trial reported nothing."""
     for line in reversed(file.read_text(encoding="utf-8").splitlines()):
         try:
             report = json.loads(line)

@@ -276,7 +276,6 @@ def _refusing(*keys: str | int) -> Iterator[None]:
 
 @cache
 def _hints() -> Mapping[str, object]:
-    """Return the annotation of each section by its key."""
     return annotations_of(Settings)
 
 
@@ -288,7 +287,6 @@ def _adapter(key: str) -> TypeAdapter[Any]:
 
 
 def _take(key: str, value: object) -> Any:
-    """Return a section of plain values."""
     return getattr(_adapter(key).validate_python({key: value}), key)
 
 

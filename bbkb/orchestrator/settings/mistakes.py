@@ -259,7 +259,6 @@ def _sections_at(model: type | None, keys: Keys) -> list[type]:
 
 
 def _names_in(sections: Iterable[type]) -> list[str]:
-    """List the keys of `sections` as they are written in a file."""
     return list(dict.fromkeys(key for section in sections for key in annotations_of(section)))
 
 
