@@ -29,7 +29,7 @@ from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace, enumerate_space
 from bbkb.orchestrator.campaign.settings import plain_space
 from tests.objectives import random_spaces
-from tests.orchestrator.campaign.settings_of import settings_from
+from tests.orchestrator.events import settings_from
 
 levels = st.lists(st.integers(-5, 5) | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5, unique=True)
 ENDLESS: list[object] = []
