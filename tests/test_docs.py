@@ -128,20 +128,17 @@ def run_the_guides_strategy(
     return load_run("runs/own")
 
 
-@pytest.mark.parametrize("name", ["LocalSearch", "AsyncLocalSearch"])
-def test_guides_strategy_learns_between_its_choices(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    choices = {row["batch"] for row in run_the_guides_strategy(name, 100, monkeypatch, batch=8).rows()}
-    assert choices == {1, 2, 3} if name == "LocalSearch" else len(choices) > 3
-
-
-def test_guides_strategy_evaluates_no_candidate_twice_and_ends_with_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("name", "candidates", "batches"), [("LocalSearch", 100, 3), ("LocalSearch", 9, 2), ("AsyncLocalSearch", 100, 4)]
+)
+def test_guides_strategy_learns_between_its_choices_and_ends_with_the_last_candidate(
+    name: str, candidates: int, batches: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run = run_the_guides_strategy("LocalSearch", 9, monkeypatch, batch=8)
-    assert sorted(row["arm"] for row in run.rows()) == list(range(9))
-    assert "finished: every candidate was evaluated" in Path("runs/own/run.log").read_text()
+    rows = run_the_guides_strategy(name, candidates, monkeypatch, batch=8).rows()
+    choices = {row["batch"] for row in rows}
+    assert len(choices) == batches if name == "LocalSearch" else len(choices) >= batches
+    assert candidates == 100 or sorted(row["arm"] for row in rows) == list(range(candidates))
 
 
 def test_guides_model_predicts_its_picks_and_counts_pending_ones(
@@ -259,14 +256,3 @@ def keys_of(section: type) -> list[tuple[str, ...]]:
         else:
             keys.append((name,))
     return keys
-
-
-@pytest.mark.parametrize("entry", sorted(REPOSITORY.glob("docs/gallery/*/")), ids=lambda entry: entry.name)
-def test_gallery_names_the_files_of_an_entry_and_has_its_report(entry: Path) -> None:
-    page = (REPOSITORY / "docs" / "gallery" / "index.md").read_text()
-    files = [path for path in entry.iterdir() if path.suffix in (".c", ".py", ".sh", ".yaml")]
-    assert files
-    assert [path.name for path in files if f"({entry.name}/{path.name})" not in page] == []
-    reports = [path.read_text() for path in entry.glob("*.html")]
-    assert reports
-    assert all('src="../plotly.min.js"' in report for report in reports)

@@ -5,10 +5,8 @@ import importlib.util
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Annotated, Literal
 
 import pytest
-from annotated_types import Gt
 
 from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
@@ -46,16 +44,3 @@ def test_page_of_a_class_has_the_rows(extension: ModuleType) -> None:
     strategy = loaded["orchestrator.bandit.strategies.gp_ucb.GPUCB"]
     tables = [section.value for section in strategy.docstring.parsed if section.kind.value == "parameters"]
     assert {row.name for table in tables for row in table} == set(documentation_of(STRATEGIES["gp_ucb"]))
-
-
-@pytest.mark.parametrize(
-    ("annotation", "text"),
-    [
-        (Annotated[float, Gt(0)], "float"),
-        (Annotated[int, Gt(0)] | None, "int | None"),
-        (Literal["arms", "pulls"], "'arms' | 'pulls'"),
-        (str, "str"),
-    ],
-)
-def test_type_is_written_without_its_metadata(extension: ModuleType, annotation: object, text: str) -> None:
-    assert extension.type_text(annotation) == text

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bbkb import integrations
 from bbkb.objectives.objective import Report
 from bbkb.workers.reporting import Reports
 from tests.integrations.trainings import STEPS, TRAININGS, train_lightgbm, train_xgboost
@@ -16,7 +15,6 @@ from tests.integrations.trainings import STEPS, TRAININGS, train_lightgbm, train
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries
 
 Training = Callable[[Report | None, Path | None], None]
-MODULES = sorted(set(Path(integrations.__path__[0]).glob("*.py")) - {Path(integrations.__file__ or "")})
 
 
 @pytest.fixture(params=TRAININGS)
@@ -70,8 +68,3 @@ def test_last_round_is_always_reported_and_saved(train: Callable[..., None], tmp
     stopped = Reports(lambda reported: reported is not None and reported.step == 4)
     train(stopped, None, every=4)
     assert [reported.step for reported in stopped.points()] == [4]
-
-
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.stem)
-def test_callback_is_short(module: Path) -> None:
-    assert module.stem == "trial" or len(module.read_text().splitlines()) <= 60

@@ -16,7 +16,6 @@ from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.report.page import render
 from bbkb.orchestrator.store.runs import open_run
 from tests.examples import spread
 from tests.orchestrator.runs import tune_here
@@ -62,7 +61,7 @@ def test_campaign_with_any_values_finishes_and_is_drawn(
     result = tune_here(tmp_path, lambda x, y: function(x), space, settings, **arguments)
     history = read_history(open_run(result.folder))
     assert len(history.succeeded) == 30
-    assert "<html" in render(history, "t")
+    assert "<html" in result.report.read_text(encoding="utf-8")
 
 
 def test_reports_and_results_of_the_largest_floats_in_both_directions_end_no_campaign(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ represented by its index, because Optuna allows any names and any objects.
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -138,9 +138,14 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
         """Return the optimizer of this space, after learning everything that the study contains."""
-        optimizer = self._optimizer_of(space)
+        if self._optimizer is None or self._space != space:
+            self._optimizer = Optimizer(space_of(space), "maximize", strategy=self._strategy, seed=self._seed)
+            self._space = dict(space)
+            # all trials are read again, for the new optimizer
+            self._read = replace(self._read, trials_read=0, open={}, reported={})
+        optimizer, read = self._optimizer, self._read
+        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         trials = study.get_trials(deepcopy=False)
-        read = self._read
         read.open |= dict.fromkeys(range(read.trials_read, len(trials)))
         read.trials_read = len(trials)
         for number, configuration in read.open.items():
@@ -148,53 +153,37 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
                 read.open[number] = self._add_pending(optimizer, trials[number])
         known = {number: each for number, each in read.open.items() if each is not None}
         for number, configuration in known.items():
-            self._report(optimizer, trials[number], configuration, _sign(study.direction))
-        self._end(optimizer, [each for each in trials if each.number in known and each.state.is_finished()], study)
+            values = trials[number].intermediate_values
+            before = read.reported.get(number, -1)
+            for step in sorted(reported_step for reported_step in values if reported_step > before):
+                if read.first_step is None:
+                    read.first_step = min(1, max(0, step))
+                at = step + 1 - read.first_step
+                if at >= 1:
+                    optimizer.report(configuration, sign * values[step], at)
+                read.reported[number] = step
+        complete: list[tuple[Configuration, float]] = []
+        failed: list[Configuration] = []
+        for ended in (each for each in trials if each.number in known and each.state.is_finished()):
+            read.reported.pop(ended.number, None)
+            configuration = known[ended.number]
+            value = ended.value if ended.state == TrialState.COMPLETE else None
+            if ended.state == TrialState.PRUNED:
+                optimizer.stop(configuration)
+            elif value is None or not math.isfinite(value):
+                failed.append(configuration)
+            else:
+                complete.append((configuration, sign * value))
+        if complete:
+            optimizer.tell([configuration for configuration, _ in complete], [value for _, value in complete])
+        if failed:
+            optimizer.fail(failed)
         read.open = {number: each for number, each in read.open.items() if not trials[number].state.is_finished()}
         read.choosing = sum(
             configuration is None and number < trial.number and trials[number].state == TrialState.RUNNING
             for number, configuration in read.open.items()
         )
         return optimizer
-
-    def _optimizer_of(self, space: dict[str, BaseDistribution]) -> Optimizer:
-        """Return the optimizer of this space, or a new one if the space has changed."""
-        if self._optimizer is None or self._space != space:
-            self._optimizer = Optimizer(space_of(space), "maximize", strategy=self._strategy, seed=self._seed)
-            self._space = dict(space)
-            # all trials are read again, for the new optimizer
-            self._read = replace(self._read, trials_read=0, open={}, reported={})
-        return self._optimizer
-
-    def _end(self, optimizer: Optimizer, ended: Sequence[FrozenTrial], study: Study) -> None:
-        """Let the optimizer learn the results of trials that have ended since the last call."""
-        complete: list[tuple[Configuration, float]] = []
-        failed: list[Configuration] = []
-        for trial in ended:
-            self._read.reported.pop(trial.number, None)
-            configuration = self._read.open[trial.number] or {}
-            value = _reward(study.direction, trial)
-            if trial.state == TrialState.PRUNED:
-                optimizer.stop(configuration)
-            elif value is None:
-                failed.append(configuration)
-            else:
-                complete.append((configuration, value))
-        if complete:
-            optimizer.tell([configuration for configuration, _ in complete], [value for _, value in complete])
-        if failed:
-            optimizer.fail(failed)
-
-    def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
-        """Let the optimizer learn the trial's reports since the last call."""
-        before = self._read.reported.get(trial.number, -1)
-        for step in sorted(reported_step for reported_step in trial.intermediate_values if reported_step > before):
-            if self._read.first_step is None:
-                self._read.first_step = min(1, max(0, step))
-            at = step + 1 - self._read.first_step
-            if at >= 1:
-                optimizer.report(configuration, sign * trial.intermediate_values[step], at)
-            self._read.reported[trial.number] = step
 
     def _add_pending(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
         """Mark a trial that was proposed elsewhere as pending, and return its parameters; None if
@@ -214,16 +203,6 @@ def _whole(study: Study) -> Study:
     """Return the complete study if a Hyperband pruner shows one bracket of it, else `study`."""
     whole: Study = getattr(study, "_study", study)
     return whole
-
-
-def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:
-    """Return the reward of a trial that was not pruned; None if it failed."""
-    value: float | None = trial.value if trial.state == TrialState.COMPLETE else None
-    return None if value is None or not math.isfinite(value) else _sign(direction) * value
-
-
-def _sign(direction: StudyDirection) -> float:
-    return 1.0 if direction == StudyDirection.MAXIMIZE else -1.0
 
 
 def space_of(distributions: Distributions) -> Space:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 from bbkb.objectives.parameters import Parameter, Range
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history.fold import History, TrialRow
+from bbkb.orchestrator.history.fold import ENDED, History, TrialRow
 from bbkb.orchestrator.settings.imported import open_storage
 
 _TRIAL = "bbkb.trial"
-_ENDED = ("succeeded", "failed", "stopped")
 
 
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
@@ -39,7 +38,7 @@ def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
         )
     exported = {trial.user_attrs.get(_TRIAL) for trial in study.get_trials(deepcopy=False)}
     distributions = _distributions(history)
-    ended = [row for row in history.trials if row.finished is not None and row.status in _ENDED]
+    ended = [row for row in history.trials if row.finished is not None and row.status in ENDED]
     new = [row for row in ended if row.trial not in exported]
     metrics = [objective.metric for objective in history.goals.objectives]
     study.add_trials([_frozen(row, distributions, metrics) for row in new])

@@ -6,14 +6,10 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bbkb.orchestrator import credentials
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history.fold import History, TrialRow
-
-if TYPE_CHECKING:
-    from mlflow.tracking import MlflowClient
+from bbkb.orchestrator.history.fold import ENDED, History, TrialRow
 
 _TRIAL_TAG = "bbkb.trial"
 _RUN_TAG = "bbkb.run"
@@ -21,7 +17,6 @@ _MISSING = "the export needs {}, which is not installed: pip install {}"
 # Settings of the first request: an unreachable server fails within seconds, not MLflow's minutes
 _FIRST_CALL = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "6", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _LONGEST_TEXT = 500  # characters of a parameter or a message
-_ENDED = ("succeeded", "failed", "stopped")
 _BATCH = 1000  # metrics in a request to MLflow, its largest number
 
 
@@ -39,7 +34,7 @@ def to_tensorboard(history: History, run: str, folder: Path) -> int:
     except ImportError:
         raise UserError(_MISSING.format("tensorboardX", '"tensorboardX>=2.6,<3"')) from None
     below = folder / run
-    places = {row.trial: below / f"trial-{row.trial:06d}" for row in history.trials if row.status in _ENDED}
+    places = {row.trial: below / f"trial-{row.trial:06d}" for row in history.trials if row.status in ENDED}
     new = [history.trials[trial] for trial, place in places.items() if not place.exists()]
     unfinished = below / "unfinished"
     try:
@@ -73,6 +68,7 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
     if MLflow is not installed or the tracker cannot be used.
     """
     try:
+        from mlflow.entities import Metric, Param, RunTag
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
@@ -94,10 +90,33 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
         made = parents[0] if parents else client.create_run(experiment, began, {_RUN_TAG: quoted}, run_name=run)
         parent = str(made.info.run_id)
         client.set_terminated(parent, end_time=ended)
-        logged = _logged_trials(client, experiment, parent)
-        new = [row for row in history.trials if row.status in _ENDED and row.trial not in logged]
+        logged: set[int] = set()
+        token: str | None = None
+        while True:
+            page = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
+            for child in page:
+                if _TRIAL_TAG in child.data.tags:
+                    logged.add(int(child.data.tags[_TRIAL_TAG]))
+                else:  # of an interrupted export
+                    client.delete_run(child.info.run_id)
+            token = page.token
+            if not token:
+                break
+        new = [row for row in history.trials if row.status in ENDED and row.trial not in logged]
         for row in new:
-            _log_trial(client, experiment, parent, row)
+            began = _milliseconds(row.started or 0.0)
+            ended = began if row.finished is None else _milliseconds(row.finished)
+            tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status, "bbkb.error": row.error[:_LONGEST_TEXT]}
+            run_id = client.create_run(experiment, began, tags, run_name=f"trial {row.trial}").info.run_id
+            listed = [*((name, number, 0) for name, number in _numbers(row).items()), *_reports(row)]
+            metrics = [Metric(name, number, ended, step) for name, number, step in listed]
+            parameters = [Param(name, str(value)) for name, value in _parameters(row).items()]
+            client.set_terminated(run_id, "FAILED" if row.status == "failed" else "FINISHED", ended)
+            for first in range(_BATCH, len(metrics), _BATCH):
+                client.log_batch(run_id, metrics=metrics[first : first + _BATCH])
+            # MLflow writes tags after metrics and parameters, so this tag marks a complete child run
+            is_complete = RunTag(_TRIAL_TAG, str(row.trial))
+            client.log_batch(run_id, metrics=metrics[:_BATCH], params=parameters[:100], tags=[is_complete])
         if history.best is not None:
             client.set_tag(parent, "bbkb.best_trial", str(history.best.trial))
             client.set_tag(parent, "bbkb.best_value", repr(history.best.value))
@@ -110,43 +129,9 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
     return len(new)
 
 
-def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
-    """Return the trials that are already logged. Those of an interrupted export are deleted."""
-    logged: set[int] = set()
-    token: str | None = None
-    while True:
-        page = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
-        for child in page:
-            if _TRIAL_TAG in child.data.tags:
-                logged.add(int(child.data.tags[_TRIAL_TAG]))
-            else:
-                client.delete_run(child.info.run_id)
-        token = page.token
-        if not token:
-            return logged
-
-
-def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialRow) -> None:
-    from mlflow.entities import Metric, Param, RunTag
-
-    began = row.started or 0.0
-    ended = _milliseconds(began if row.finished is None else row.finished)
-    tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status, "bbkb.error": row.error[:_LONGEST_TEXT]}
-    child = client.create_run(experiment, _milliseconds(began), tags, run_name=f"trial {row.trial}").info.run_id
-    listed = [*((name, number, 0) for name, number in _numbers(row).items()), *_reports(row)]
-    metrics = [Metric(name, number, ended, step) for name, number, step in listed]
-    parameters = [Param(name, str(value)) for name, value in _parameters(row).items()]
-    client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", ended)
-    for first in range(_BATCH, len(metrics), _BATCH):
-        client.log_batch(child, metrics=metrics[first : first + _BATCH])
-    # MLflow writes tags after metrics and parameters, so this tag marks a complete child run
-    is_complete = RunTag(_TRIAL_TAG, str(row.trial))
-    client.log_batch(child, metrics=metrics[:_BATCH], params=parameters[:100], tags=[is_complete])
-
-
 def _numbers(row: TrialRow) -> dict[str, float]:
-    numbers = {name: float(number) for name, number in row.metrics.items() if math.isfinite(number)}
-    return numbers if row.value is None else numbers | {"value": row.value}
+    named = row.metrics if row.value is None else {**row.metrics, "value": row.value}
+    return {name: float(number) for name, number in named.items() if math.isfinite(number)}
 
 
 def _reports(row: TrialRow) -> Iterator[tuple[str, float, int]]:

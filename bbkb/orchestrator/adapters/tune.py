@@ -1,18 +1,232 @@
-"""BBKB as a search algorithm of Ray Tune (Liaw et al. 2018)."""
+"""BBKB as a search algorithm of Ray Tune (Liaw et al. 2018).
+
+Parameters are called p0, p1, … in the order of the configuration, and a choice is represented by
+its index, because Tune allows any keys, including nested ones, and any objects.
+"""
 
 import math
 import pickle
-from collections.abc import Mapping
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import SupportsFloat
+from typing import Any, SupportsFloat
 
 from ray.tune.search import Searcher
+from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
 
 from bbkb.objectives.keywords import checks_arguments
-from bbkb.orchestrator.adapters.backlog import Backlog, Configuration, Result
-from bbkb.orchestrator.adapters.tune_space import Config, TuneSpace
+from bbkb.objectives.parameters import Choice, Constant, Parameter, Range, Scalar
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer
+
+Config = dict[str, Any]  # Tune's configuration: keys and values of any type
+Configuration = Mapping[str, Scalar]
+
+_GRID = "grid_search"
+
+
+@dataclass(frozen=True)
+class TuneSpace:
+    """The domains of a configuration by path, in order. Fixed values remain with Tune."""
+
+    domains: Mapping[tuple[str, ...], Domain]
+
+    @staticmethod
+    def of(config: Mapping[str, object]) -> "TuneSpace":
+        """Return the domains of `config`. Raises ValueError, with path and remedy, for grid_search
+        and for a domain in a list."""
+        return TuneSpace(dict(_domains(config, ())))
+
+    @property
+    def parameters(self) -> dict[str, Parameter]:
+        """The project's parameters. Raises ValueError with path and remedy for other sampling."""
+        return {f"p{place}": _parameter(path, domain) for place, (path, domain) in enumerate(self.domains.items())}
+
+    def config(self, configuration: Mapping[str, Scalar]) -> Config:
+        """Convert a configuration of this project to Tune's nested form."""
+        config: Config = {}
+        for place, (path, domain) in enumerate(self.domains.items()):
+            inner = config
+            for key in path[:-1]:
+                inner = inner.setdefault(key, {})
+            value: Any = configuration[f"p{place}"]
+            inner[path[-1]] = domain.categories[value] if isinstance(domain, Categorical) else value
+        return config
+
+    def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
+        """Convert Tune's configuration. Raises KeyError (parameter) or ValueError (choice)."""
+        values: dict[str, Scalar] = {}
+        for place, (path, domain) in enumerate(self.domains.items()):
+            value: Any = config
+            for key in path:
+                value = value[key]
+            values[f"p{place}"] = domain.categories.index(value) if isinstance(domain, Categorical) else value
+        return values
+
+
+def _domains(config: Mapping[str, object], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Domain]]:
+    for key, value in config.items():
+        path = (*above, key)
+        if isinstance(value, Domain):
+            yield path, value
+        elif isinstance(value, Mapping) and _GRID in value:
+            raise ValueError(f"{'/'.join(path)} must not be tune.grid_search: values are proposed; write tune.choice")
+        elif isinstance(value, list | tuple) and any(isinstance(item, Domain | Mapping) for item in value):
+            if dict(_domains({str(place): item for place, item in enumerate(value)}, path)):
+                raise ValueError(f"{'/'.join(path)} must not be a list with tune's domains; write a dictionary")
+        elif isinstance(value, Mapping):
+            yield from _domains(value, path)
+
+
+def _parameter(path: tuple[str, ...], domain: Domain) -> Parameter:
+    sampler: Any = domain.get_sampler()
+    step = sampler.q if isinstance(sampler, Quantized) else None
+    unrounded = sampler.sampler if isinstance(sampler, Quantized) else sampler
+    is_log = isinstance(unrounded, LogUniform)
+    match domain:
+        case Categorical(categories=levels):
+            return Choice(tuple(range(len(levels)))) if len(levels) > 1 else Constant(0)
+        case Float(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
+            return Range(low, high, log=is_log, step=step)
+        case Integer(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
+            # excludes the end unless quantized
+            last = high if step is not None and step > 1 else high - 1
+            return Range(low, last, log=is_log, integer=True, step=step) if last > low else Constant(low)
+    kinds = "uniform, loguniform, randint, lograndint, a quantized one of these, or choice"
+    raise ValueError(
+        f"{'/'.join(path)} must be tune.{kinds}, got {type(unrounded).__name__}; write a choice of its values"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A report or a result of a trial."""
+
+    configuration: Configuration  # its parameters
+    # with `step`, the value there, or None if it was stopped; else its final value, or None if it failed
+    value: float | None
+    step: int | None = None  # the step of a training, counted from 1; None if the trial has ended
+
+
+class Backlog:
+    """Keeps up to `size` proposals ready, so that Tune does not wait for a refit.
+
+    The same thread learns results before it makes a proposal. Each proposal is based on the results
+    at the time, so the proposals of a long backlog are based on older results. With `size` 0, there
+    is no thread: every call computes at once, and the same calls return the same proposals.
+    """
+
+    def __init__(self, optimizer: Optimizer, size: int) -> None:
+        if size < 0:
+            raise ValueError(f"backlog must be >= 0, got {size}")
+        self._optimizer = optimizer
+        self._size = size
+        self._ready: deque[Configuration] = deque()
+        self._results: deque[Result] = deque()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()  # never held while the proposer computes
+        self._worker: threading.Thread | None = None
+        self._error: Exception | None = None
+
+    def take(self) -> Configuration | None:
+        """Return a configuration; None if none is ready. Raises the thread's error, if any."""
+        if not self._size:
+            return self._propose()
+        self._raise()
+        with self._lock:
+            configuration = self._ready.popleft() if self._ready else None
+        self._work()
+        return configuration
+
+    def learn(self, result: Result) -> None:
+        """Learn a result: at once if there is no thread, otherwise before the next proposal."""
+        if not self._size:
+            self._learn([result])
+            return
+        self._raise()
+        with self._lock:
+            self._results.append(result)
+        self._work()
+
+    def wait_until_filled(self) -> None:
+        """Wait until all results are learned and the backlog is full. Raises as `take` does."""
+        while (worker := self._worker) is not None:
+            worker.join()
+        self._raise()
+
+    def _learn(self, results: Sequence[Result]) -> None:
+        for result in results:
+            match result.value, result.step:
+                case None, None:
+                    self._optimizer.fail(result.configuration)
+                case None, _:
+                    self._optimizer.stop(result.configuration)
+                case value, None:
+                    self._optimizer.tell(result.configuration, value)
+                case value, step:
+                    self._optimizer.report(result.configuration, value, step)
+
+    def _propose(self) -> Configuration | None:
+        configurations = self._optimizer.ask(1)
+        return configurations[0] if configurations else None
+
+    def _work(self) -> None:
+        """Start the thread unless it is running."""
+        with self._lock:
+            if self._worker is None:
+                self._worker = threading.Thread(target=self._run, name="bbkb-backlog", daemon=True)
+                self._worker.start()
+
+    def _run(self) -> None:
+        try:
+            while self._step():
+                pass
+        except Exception as error:  # raised again by the next call
+            with self._lock:
+                self._error = error
+                self._worker = None
+
+    def _step(self) -> bool:
+        """Learn all results, or make one proposal. Return False if there is nothing to do."""
+        with self._lock:
+            results = list(self._results)
+            if not results and len(self._ready) >= self._size:
+                self._worker = None
+                return False
+        if results:
+            self._learn(results)
+            with self._lock:
+                for _ in results:
+                    self._results.popleft()
+        configuration = None if results else self._propose()
+        with self._lock:
+            if configuration is not None:
+                self._ready.append(configuration)
+            waits = configuration is None and not results and not self._results  # for more results
+            if waits:
+                self._worker = None
+        return not waits
+
+    def _raise(self) -> None:
+        with self._lock:
+            error = self._error
+            self._error = None
+        if error is not None:
+            raise error
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state without threads and locks. Waits for the thread's current step."""
+        self.wait_until_filled()
+        left_out = ("_lock", "_worker", "_error")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
 
 class BBKBSearch(Searcher):

@@ -6,11 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from bbkb.objectives.errors import warn_user
 from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.orchestrator.api.arguments import (
     Concurrency,
     Constraints,
@@ -24,31 +26,37 @@ from bbkb.orchestrator.api.arguments import (
     Strategy,
     settings_of,
 )
-from bbkb.orchestrator.api.following import Delivery, OnResult
 from bbkb.orchestrator.api.result import Result, result_of
-from bbkb.orchestrator.api.resuming import Resume, find_run, prepare_resume
 from bbkb.orchestrator.api.submitted import Submitted
 from bbkb.orchestrator.ask_tell.checks import check_list
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.campaign.settings import Settings
-from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.page import write_report
 from bbkb.orchestrator.report.terminal import SafeConsole, say
-from bbkb.orchestrator.running.launch import launch
+from bbkb.orchestrator.running.launch import Delivery, OnResult, launch
 from bbkb.orchestrator.running.ray_start import check_address, check_room, is_connected, join
+from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import load as load_settings
-from bbkb.orchestrator.store.runs import Run, make_folder
+from bbkb.orchestrator.settings.options import objective_of
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.runs import Run, find, make_folder, open_run
 from bbkb.orchestrator.wording import plural
 
 if TYPE_CHECKING:  # it imports Ray
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
+
+Resume: TypeAlias = bool | str | Path
+
+# the file or the name of the function: pickles of the same function differ between processes
+_FUNCTION = ("objective.function", "objective.options.")
 
 
 class Campaign:
@@ -131,15 +139,43 @@ class Campaign:
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
-        check_address(self.settings, address)
-        begun = find_run(self.settings, resume)
+        settings = self.settings
+        check_address(settings, address)
+        if not isinstance(resume, bool | str | Path):
+            raise ValueError(f"resume must be the path of a run's folder, True or False, got {excerpt(resume)}")
+        if resume is True and settings.run is None:
+            raise UserError(
+                "resume=True must know which run to continue, got no name: give run=NAME, or "
+                "resume=FOLDER for a run that exists"
+            )
+        begun = find(settings) if isinstance(resume, bool) else open_run(Path(resume), runs_it=True)
+        if begun is not None and resume is False:
+            raise RunError(
+                f"`run` must name a new run, got {settings.run!r}, which exists in {begun.folder}: pass resume=True to "
+                "continue it, or give another name"
+            )
         console = SafeConsole(quiet=not progress)
+        say_here = functools.partial(say, console)
         if begun is None:
-            ray = join(self.settings, address, functools.partial(say, console))
+            ray = join(settings, address, say_here)
             return _session(*self._create(address), console, address, on_result, ray)
-        prepared = prepare_resume(begun, self.settings, functools.partial(say, console), self._function)
+        with begun.store() as store:
+            old = snapshots.current(begun, store).settings
+        settings = replace(settings, runs=old.runs, run=old.run)  # the run stays in its current folder
+        before, after = objective_of(old.objective), objective_of(settings.objective)
+        of_function = PickledFunction | LiveFunction
+        both = isinstance(before, of_function) and isinstance(after, of_function)
+        # a given function replaces the recorded one of the same name
+        prepared = prepare(begun, settings, say_here, compared=_FUNCTION if both else (), function=self._function)
         if isinstance(prepared, Close):
             return result_of(begun)
+        # the user may have fixed the function, or changed the quantity that it measures
+        if isinstance(before, of_function) and isinstance(after, of_function) and before.code != after.code:
+            warn_user(
+                f"the function may not be the one that {begun.folder} began with: its code has changed. The run "
+                "continues with the given function and keeps its finished results; if these measure something else, "
+                "start a new run"
+            )
         make_folder(begun.folder)
         return _session(begun, *prepared, console, address, on_result)
 

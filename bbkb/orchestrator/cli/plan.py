@@ -75,18 +75,6 @@ def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
     varying = [name for name, parameter in settings.space.items() if not isinstance(parameter, Constant)]
     if isinstance(command, ShellCommand) and (unused := command.unused(varying)):
         yield f"objective.command does not contain {{{unused[0]}}}: its program only finds it in BBKB_PARAMETERS"
-    yield from _budget_warnings(settings, parts)
-    if has_password(settings.store):
-        yield (
-            "the password of the store is in the campaign file. It is written nowhere else, so a resume "
-            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL"
-        )
-    yield from _strategy_warnings(settings)
-
-
-def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
-    """Yield a warning if the budget exceeds one evaluation for each candidate, or if a budget of
-    steps is less than one complete training."""
     count = len(parts.problem.candidates)
     budget = settings.budget
     if budget.evaluations > count and not parts.problem.pool.grows:
@@ -104,12 +92,12 @@ def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
             f"budget.steps, {budget.steps}, is less than one training, early_stopping.last_step: {last_step}: one "
             "trial is trained, beyond the budget; a search needs the steps of ten trainings or more"
         )
-
-
-def _strategy_warnings(settings: Settings) -> Iterator[str]:
-    """Yield a warning if workers would idle."""
-    strategy = build_strategy(settings.strategy)
-    if isinstance(strategy, Sequential) and settings.workers.count > 1:
+    if has_password(settings.store):
+        yield (
+            "the password of the store is in the campaign file. It is written nowhere else, so a resume "
+            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL"
+        )
+    if isinstance(build_strategy(settings.strategy), Sequential) and settings.workers.count > 1:
         yield (
             f"the strategy {settings.strategy['name']} waits for each result before it chooses again, so one of "
             f"the {settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb"
@@ -123,7 +111,26 @@ def say_plan(
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_remarks(console, settings, parts, existing_results)
-    for name, text in _facts(settings, address):
+    budget = settings.budget
+    workers = settings.workers
+    ends = [_budget_text(budget)]
+    ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
+    ends += [] if budget.target is None else [f"value {budget.target:g}"]
+    if (rule := budget.stop_when) is not None:
+        ends += [] if rule.no_gain_of is None else [f"no gain of {rule.no_gain_of:g} in {rule.within} evaluations"]
+        ends += [] if rule.expected_gain_below is None else [f"an expected gain below {rule.expected_gain_below}"]
+    limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"
+    cluster = f", Ray cluster {address}" if address else ""
+    retries = "lost workers, time-outs and out of memory only" if workers.retries is None else str(workers.retries)
+    memory = "" if workers.memory_gb is None else f", {workers.memory_gb:g} GB"
+    lines = {
+        "ends after": " or ".join(ends),
+        "workers": f"{_count_workers(settings)} ({workers.executor}{cluster})",
+        "an evaluation": f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {retries}",
+        "store": stored(settings.store),
+        "runs": settings.runs if settings.run is None else f"{settings.runs}/{settings.run}",
+    }
+    for name, text in lines.items():
         say(console, f"  {name}: {text}")
     say(console, "the first evaluations:")
     for arm in islice(first_arms(settings, parts, existing_results), _SHOWN):
@@ -151,28 +158,3 @@ def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken
     with strategy_errors("choosing a batch"):
         decision = engine.choose(Ask(engine.state.pending, limit))
     return [*parts.enqueued, *([pick.arm for pick in decision.picks] if isinstance(decision, Choose) else [])]
-
-
-def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
-    budget = settings.budget
-    workers = settings.workers
-    ends = [_budget_text(budget)]
-    ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
-    ends += [] if budget.target is None else [f"value {budget.target:g}"]
-    if (rule := budget.stop_when) is not None:
-        ends += [] if rule.no_gain_of is None else [f"no gain of {rule.no_gain_of:g} in {rule.within} evaluations"]
-        ends += [] if rule.expected_gain_below is None else [f"an expected gain below {rule.expected_gain_below}"]
-    limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"
-    cluster = f", Ray cluster {address}" if address else ""
-    retries = "lost workers, time-outs and out of memory only" if workers.retries is None else str(workers.retries)
-    memory = "" if workers.memory_gb is None else f", {workers.memory_gb:g} GB"
-    return [
-        ("ends after", " or ".join(ends)),
-        ("workers", f"{_count_workers(settings)} ({workers.executor}{cluster})"),
-        (
-            "an evaluation",
-            f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {retries}",
-        ),
-        ("store", stored(settings.store)),
-        ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),
-    ]

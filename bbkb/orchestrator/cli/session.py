@@ -105,7 +105,12 @@ def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, pa
     console = options.console
     began = time.monotonic()
     try:
-        with _serve_page(console, run_) if options.serves else contextlib.nullcontext():
+        page: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+        if options.serves:
+            from bbkb.orchestrator.report.serve import serve_in_thread  # loads aiohttp
+
+            page = serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))
+        with page:
             outcome, reason = launch(run_, settings, console, options.address, parts, options.ray)
     except BaseException:
         with contextlib.suppress(UserError):  # the first error is the important one
@@ -121,9 +126,3 @@ def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, pa
     if problem:
         say(console, problem)
     raise typer.Exit(EXIT_CODES[outcome])
-
-
-def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
-    from bbkb.orchestrator.report.serve import serve_in_thread  # loads aiohttp
-
-    return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))

@@ -50,7 +50,11 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
 
     Return an empty text if evaluations need Ray, and after a resume.
     """
-    if _needs_ray(history) or len(history.sessions) != 1 or waited_seconds is None:
+    workers = history.settings.workers
+    # in this process, an evaluation without a memory limit could end the campaign
+    is_guarded = workers.memory_gb or history.campaign.failures.quarantined
+    needs_ray = workers.machines > 1 or workers.gpus > 0 or workers.gpus_from or is_guarded
+    if needs_ray or not workers.traits.on_ray or len(history.sessions) != 1 or waited_seconds is None:
         return ""
     evaluated = sum(row.seconds or 0.0 for row in history.trials)
     if not 0.0 < evaluated < waited_seconds:
@@ -59,16 +63,6 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
         f"all evaluations together took {duration(evaluated)}, less than this command with Ray; "
         "`workers: {executor: inline}` evaluates one after the other in this process"
     )
-
-
-def _needs_ray(history: History) -> bool:
-    """Return whether this process could not have evaluated these trials, or has done so."""
-    workers = history.settings.workers
-    if not workers.traits.on_ray or workers.machines > 1:
-        return True
-    # in this process, an evaluation without a memory limit could end the campaign
-    is_guarded = workers.memory_gb or history.campaign.failures.quarantined
-    return bool(workers.gpus > 0 or workers.gpus_from or is_guarded)
 
 
 def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:

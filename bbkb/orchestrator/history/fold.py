@@ -35,6 +35,7 @@ from bbkb.workers.messages import Report
 T = TypeVar("T")
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
+ENDED: tuple[TrialStatus, ...] = ("succeeded", "failed", "stopped")
 
 
 @dataclass(slots=True)

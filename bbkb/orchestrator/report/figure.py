@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.orchestrator.wording import joined, one_line, printable
+from bbkb.orchestrator.wording import one_line, printable
 
 Spec = dict[str, Any]  # a part of a figure in plotly's format
 
@@ -63,11 +63,6 @@ def label(text: object, limit: int = 60) -> str:
     The result is one line of at most `limit` characters with visible control characters.
     """
     return html.escape(one_line(printable(" ".join(str(text).split())), limit), quote=False)
-
-
-def sentences(*parts: object) -> str:
-    """Join the sentences of a caption. A part like `is_log and "Logarithmic."` may be no text."""
-    return joined(" ", *parts)
 
 
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:

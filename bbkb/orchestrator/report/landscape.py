@@ -7,8 +7,7 @@ median. The deviation is at least that of the earliest results, because later re
 near the optimum.
 
 Positions are the coordinates of the axes (`ParameterAxis`): logarithms for a logarithmic range, and
-indices of steps for choices. The features of the model are in the unit cube; choices are one-hot
-vectors divided by √2.
+indices of steps for choices. Codes and features are those of `bbkb.objectives.coding`.
 """
 
 import heapq
@@ -21,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.coding import draw
-from bbkb.objectives.coding import values as values_of
+from bbkb.objectives import coding
 from bbkb.objectives.constraints import order_parameters, without_inactive
-from bbkb.objectives.parameters import Choice, Constant, Parameter, Range, Space
-from bbkb.orchestrator.bandit.arms import Arms, Layout
+from bbkb.objectives.parameters import Choice, Constant, Parameter, Range
+from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.fitting import FIRST_FIT
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Outputs
@@ -47,10 +45,9 @@ from bbkb.orchestrator.report.figure import (
     quantiles,
     round_values,
     scatter,
-    sentences,
     visible_range,
 )
-from bbkb.orchestrator.wording import one_line, plural, printable
+from bbkb.orchestrator.wording import joined, one_line, plural, printable
 
 Floats = NDArray[np.float64]
 
@@ -74,14 +71,38 @@ def parallel_coordinates(history: History) -> Figure | None:
     """Return all successful trials with their parameters, the best on top; None if there are
     none."""
     rows = sorted(sample_results(history, _MOST_LINES, 4), key=history.worth)
-    names = parameter_names(rows, history.settings.space)
+    space = history.settings.space
+    names = parameter_names(rows, space)
     if not names:
         return None
-    axes = _axes(history, rows, names)
+    axes = [parameter_axis(name, [row.parameters.get(name) for row in rows], space.get(name)) for name in names]
+    values = np.array([row.value or 0.0 for row in rows])
+    is_feasible = np.array([row.is_feasible is not False for row in rows])
+    is_any_infeasible = not is_feasible.all()
+    if history.goals.constraints:
+        axes.append(parameter_axis("feasible", ["yes" if each else "no" for each in is_feasible]))
+    axes.append(parameter_axis("value", [row.value for row in rows]))
+    if not is_feasible.any():  # the colors of all lines follow the values
+        is_feasible[:] = True
+    low, high = quantiles(values[is_feasible], *((0.02, 1.0) if history.is_maximized else (0.0, 0.98)))
+    if low == high:  # a single value has the color of the best one
+        low, high = (low - 1, high) if history.is_maximized else (low, high + 1)
+    dimensions = []
+    for each in axes:
+        ticks = {"tickvals": list(each.ticks), "ticktext": list(each.ticks.values())} if each.ticks else {}
+        dimensions.append({"label": label(each.name, 24), "values": each.positions, "range": list(each.range), **ticks})
     trace = {
         "type": "parcoords",
-        "dimensions": [axis.dimension for axis in axes],
-        "line": _line_colors(rows, is_maximized=history.is_maximized),
+        "dimensions": dimensions,
+        "line": {
+            "color": round_values(np.where(is_feasible, values, low if history.is_maximized else high)),
+            "colorscale": COLOR_SCALE,
+            "reversescale": not history.is_maximized,
+            "cmin": low,
+            "cmax": high,
+            "showscale": True,
+            "colorbar": {**COLOR_BAR, "title": {"text": "value", "side": "right", "font": FONT}},
+        },
         "labelfont": FONT,
         "tickfont": {**FONT, "size": 11},
         "rangefont": {**FONT, "size": 1, "color": "--card"},  # invisible: the ticks show the range
@@ -90,9 +111,10 @@ def parallel_coordinates(history: History) -> Figure | None:
     return Figure(
         name="parameters",
         title="Parallel coordinates",
-        caption=sentences(
+        caption=joined(
+            " ",
             "Drag along an axis to keep the lines that pass there, click it to undo.",
-            any(row.is_feasible is False for row in rows) and "Infeasible trials have the color of the worst value.",
+            is_any_infeasible and "Infeasible trials have the color of the worst value.",
             len(rows) < FIRST_FIT and f"Importance and slices are drawn from {FIRST_FIT} results on.",
         ),
         is_wide=True,
@@ -100,39 +122,6 @@ def parallel_coordinates(history: History) -> Figure | None:
         layout={**look(420), "margin": {"l": 72, "r": 24, "t": 52, "b": 24}},
         min_width=130 * len(axes),
     )
-
-
-def _axes(history: History, rows: list[TrialRow], names: list[str]) -> list["ParameterAxis"]:
-    space = history.settings.space
-    columns = [(name, [row.parameters.get(name) for row in rows]) for name in names]
-    axes = [parameter_axis(name, values, space.get(name)) for name, values in columns]
-    if history.goals.constraints:
-        answers = ["no" if row.is_feasible is False else "yes" for row in rows]
-        axes.append(parameter_axis("feasible", answers))
-    return [*axes, parameter_axis("value", [row.value for row in rows])]
-
-
-def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
-    """Return the color of each line by its value; infeasible results have the worst color.
-
-    If no result is feasible, all colors follow the values.
-    """
-    values = np.array([row.value or 0.0 for row in rows])
-    is_feasible = np.array([row.is_feasible is not False for row in rows])
-    if not is_feasible.any():
-        is_feasible[:] = True
-    low, high = quantiles(values[is_feasible], *((0.02, 1.0) if is_maximized else (0.0, 0.98)))
-    if low == high:  # a single value has the color of the best one
-        low, high = (low - 1, high) if is_maximized else (low, high + 1)
-    return {
-        "color": round_values(np.where(is_feasible, values, low if is_maximized else high)),
-        "colorscale": COLOR_SCALE,
-        "reversescale": not is_maximized,
-        "cmin": low,
-        "cmax": high,
-        "showscale": True,
-        "colorbar": {**COLOR_BAR, "title": {"text": "value", "side": "right", "font": FONT}},
-    }
 
 
 def sample_results(history: History, most: int, share: int) -> list[TrialRow]:
@@ -157,13 +146,6 @@ class ParameterAxis:
     positions: list[float | None]  # (n,) the position of each evaluation
     range: tuple[float, float]
     ticks: dict[float, str]  # position → label
-    is_stepped: bool = False  # whether positions are the indices 0, 1, … of steps
-
-    @property
-    def dimension(self) -> Spec:
-        """The axis in plotly's format."""
-        ticks = {"tickvals": list(self.ticks), "ticktext": list(self.ticks.values())} if self.ticks else {}
-        return {"label": label(self.name, 24), "values": self.positions, "range": list(self.range), **ticks}
 
 
 def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None = None) -> ParameterAxis:
@@ -175,20 +157,13 @@ def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None
         parameter: the parameter in the space. It is None for candidates from a table, whose values
             then determine the kind of axis.
     """
+    present: list[Any] = [value for value in values if value is not None]
     if parameter is not None and not isinstance(parameter, Range | Constant):
         return _step_axis(name, values, parameter.levels)
-    present: list[Any] = [value for value in values if value is not None]
-    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
-    if not present or not are_numbers:
+    if not are_numbers(present):
         return _step_axis(name, values, sorted({str(value) for value in present}))
-    return _numeric_axis(name, values, present, parameter if isinstance(parameter, Range) else None)
-
-
-def _numeric_axis(
-    name: str, values: Sequence[float | None], present: list[float], parameter: Range | None
-) -> ParameterAxis:
-    is_log = parameter is not None and parameter.log
-    bounds = [] if parameter is None else [parameter.low, parameter.high]
+    is_log = isinstance(parameter, Range) and parameter.log
+    bounds = [parameter.low, parameter.high] if isinstance(parameter, Range) else []
     scale = math.log10 if is_log else float
     scaled = [clip(scale(number)) for number in [*present, *bounds]]
     low, high = min(scaled), max(scaled)
@@ -202,6 +177,11 @@ def _numeric_axis(
         ticks = {low: _MISSING, **ticks}
     positions = round_values(low if value is None else clip(scale(value)) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
+
+
+def are_numbers(values: Sequence[object]) -> bool:
+    """Return whether there are values, and all are numbers."""
+    return bool(values) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
 def clip(position: float) -> float:
@@ -233,61 +213,24 @@ def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) ->
     # Not escaped, because plotly draws the ticks of parallel coordinates as plain text
     ticks = {index[step]: one_line(printable(step), 20) for step in steps[::every]}
     positions: list[float | None] = [index[cell] for cell in cells]
-    return ParameterAxis(name, positions, (-0.5, len(steps) - 0.5), ticks, is_stepped=True)
-
-
-@dataclass(frozen=True, eq=False)
-class Dimension:
-    """A parameter that varies: its axis and its features in the model."""
-
-    axis: ParameterAxis
-    is_choice: bool  # whether its steps have no order
-
-    @property
-    def name(self) -> str:
-        """The parameter's name."""
-        return self.axis.name
-
-    def features(self, positions: Floats) -> Floats:
-        """Return the features (n, k) of `positions` (n,), clipped to the axis."""
-        low, high = self.axis.range
-        if not self.is_choice:
-            return np.clip((positions - low) / (high - low), 0.0, 1.0)[:, None]
-        steps = np.clip(np.rint(positions), 0, len(self.levels) - 1).astype(np.intp)
-        return np.asarray(np.eye(len(self.levels))[steps] / np.sqrt(2.0))
-
-    def grid(self, count: int) -> Floats:
-        """Return positions (m,) that cover the axis: all steps, or `count` evenly spaced ones."""
-        return np.array(self.levels) if self.axis.is_stepped else np.linspace(*self.axis.range, count)
-
-    def at(self, shares: Floats) -> Floats:
-        """Return the positions at `shares` (n,) of the axis, in [0, 1)."""
-        if self.axis.is_stepped:
-            return np.minimum(np.floor(shares * len(self.levels)), len(self.levels) - 1.0)
-        low, high = self.axis.range
-        return np.asarray(low + shares * (high - low))
-
-    @property
-    def levels(self) -> list[float]:
-        """The positions of the steps of a stepped axis."""
-        return [float(step) for step in range(round(self.axis.range[1] + 0.5))]
+    return ParameterAxis(name, positions, (-0.5, len(steps) - 0.5), ticks)
 
 
 @dataclass(frozen=True, eq=False)
 class Surrogate:
-    """A model of the value as a function of the parameters."""
+    """A model of the value as a function of the parameters that vary."""
 
-    dimensions: tuple[Dimension, ...]
-    positions: Floats  # (n, p), the positions of the results
+    axes: tuple[ParameterAxis, ...]  # (p,), with the positions of the n results
+    # for each parameter, the line through the best result: positions, mean and deviation of the value
+    lines: tuple[tuple[list[float | None], Floats, Floats], ...]
+    are_choices: tuple[bool, ...]  # (p,), whether the values have no order
     values: Floats  # (n,), the values of these results, on the user's scale
     is_feasible: NDArray[np.bool_]  # (n,), False for a result that violates a constraint
-    best: Floats  # (p,), the best feasible result, or the best one if none is feasible
+    best: int  # the best feasible result, or the best one if none is feasible
     absent: tuple[str, ...]  # conditional parameters that are inactive in the best result
     left_out: int  # the number of early-stopped trials, which have no result
-    mean: Floats  # (n,), the noise-free value at `positions`, with its deviation (n,)
+    mean: Floats  # (n,), the noise-free value of each result, with its deviation (n,)
     deviation: Floats
-    # for each parameter, the line through the best result: positions, mean and deviation of the value
-    lines: tuple[tuple[Floats, Floats, Floats], ...]
     # (p,), the first-order and the total Sobol index of each parameter: the shares of the variance of
     # the mean over the whole space to which it contributes alone, and alone or together with others.
     # The total indices may sum to more than 1.
@@ -301,103 +244,104 @@ def fit_surrogate(history: History) -> Surrogate | None:
     None if there are fewer than `FIRST_FIT` results, or if no parameter or no value varies.
     """
     rows = sample_results(history, MOST_RESULTS, 3)
-    dimensions = _dimensions(history, rows)
+    if len(rows) < FIRST_FIT:
+        return None
     values = np.array([row.value for row in rows], dtype=float)
-    if len(rows) < FIRST_FIT or not dimensions:
-        return None
     center, spread, scores = _standardize(values)
-    if spread <= 0.0:
+    given = history.settings.space
+    space: dict[str, Parameter] = {}
+    columns: dict[str, list[Any]] = {}
+    for name in list(given) or parameter_names(rows):
+        column: list[Any] = [row.parameters.get(name) for row in rows]
+        space[name] = given[name] if name in given else _of_table(column)
+        columns[name] = column
+    varying = [
+        number
+        for number, (name, column) in enumerate(columns.items())
+        if len({str(value) for value in column}) > 1 and coding.width(space[name])
+    ]
+    if spread <= 0.0 or not varying:
         return None
-    positions = np.column_stack([np.array(dimension.axis.positions, dtype=float) for dimension in dimensions])
+    names = [list(space)[number] for number in varying]
     best = max(range(len(rows)), key=lambda index: history.worth(rows[index]))
-    space = history.settings.space
-    draws = _draws(space, dimensions)
-    grids = [dimension.grid(_LINE) for dimension in dimensions]
-    through_best = [np.tile(positions[best], (len(grid), 1)) for grid in grids]
-    for parameter, grid in enumerate(grids):
-        through_best[parameter][:, parameter] = grid
+    encoded = [coding.encode(space[name], np.array(column, object)) for name, column in columns.items()]
+    codes = np.stack(encoded, axis=1)
+
+    def features(of: Floats) -> Floats:
+        return np.hstack([coding.features(space[name], of[:, n]) for n, name in zip(varying, names, strict=True)])
+
+    grids = [coding.spread_codes(space[name], _LINE) for name in names]
+    through_best = [np.tile(codes[best], (len(grid), 1)) for grid in grids]
+    for number, grid, line in zip(varying, grids, through_best, strict=True):
+        line[:, number] = grid
+    # Saltelli's draws: two independent ones over the whole space, and for each parameter the first one with
+    # this parameter of the second; of a Latin hypercube (McKay, Beckman and Conover 1979), because an
+    # import of `scipy.stats` takes a second
+    count = len(varying)
+    points = min(_SOBOL_POINTS, _MOST_DRAWS // (count + 2) + 8)
+    rng = np.random.default_rng(0)
+    strata = rng.permuted(np.tile(np.arange(points), (2 * count, 1)), axis=1)
+    shares = (strata + rng.random(strata.shape)) / points
+    draws = []
+    for block in (
+        shares[:count],
+        shares[count:],
+        *(np.where(np.eye(count)[n][:, None], shares[count:], shares[:count]) for n in range(count)),
+    ):
+        drawn = np.tile(codes[best], (points, 1))
+        for number, name, share in zip(varying, names, block, strict=True):
+            drawn[:, number] = coding.draw(space[name], share)
+        draws.append(without_inactive(space, order_parameters(space), drawn))
     # the posterior knows only arms, so every position that is drawn is one; equal results are one arm
-    distinct, arms = np.unique(_encode(dimensions, positions), axis=0, return_inverse=True)
-    lines = _encode(dimensions, np.concatenate(through_best))
-    features = np.concatenate([distinct, lines, *(_encode(dimensions, each) for each in draws)])
-    fitted, error = _posterior(dimensions, features, arms.ravel(), history.sign * scores)
-    mean, deviation = center + spread * history.sign * fitted, spread * error
-    first = len(distinct)
-    ends = first + np.cumsum([len(grid) for grid in grids])
-    parts = [slice(end - len(grid), end) for grid, end in zip(grids, ends, strict=True)]
-    alone, total = _sobol(fitted[ends[-1] :].reshape(len(draws), -1))  # a square could overflow on the user's scale
-    present = rows[best].parameters
+    distinct, arms = np.unique(features(codes), axis=0, return_inverse=True)
+    arms = arms.ravel()
+    owners = np.repeat(np.arange(count), [coding.width(space[name]) for name in names])
+    candidates = Arms.of(np.concatenate([distinct, *map(features, through_best), *map(features, draws)]), owners)
+    strategy = BBKB(**with_preset(BBKB, {"model": Model(outputs=Outputs.RAW)}))
+    rewards = history.sign * scores
+    pulls = [Observation(int(arm), float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
+    state = strategy.tell(strategy.init(candidates, np.random.default_rng(0)), pulls, np.random.default_rng(0))
+    belief = strategy.posterior(state)
+    mean, deviation = center + spread * history.sign * belief.mean, spread * belief.deviation
+    ends = len(distinct) + np.cumsum([len(grid) for grid in grids])
+    lines = []
+    for name, grid, end in zip(names, grids, ends, strict=True):
+        levels = coding.values(space[name], grid).tolist()
+        part = slice(end - len(grid), end)
+        lines.append((parameter_axis(name, levels, space[name]).positions, mean[part], deviation[part]))
+    alone, total = _sobol(
+        belief.mean[ends[-1] :].reshape(len(draws), -1)
+    )  # a square could overflow on the user's scale
     return Surrogate(
-        dimensions=dimensions,
-        positions=positions,
+        axes=tuple(parameter_axis(name, columns[name], space[name]) for name in names),
+        lines=tuple(lines),
+        are_choices=tuple(isinstance(space[name], Choice) for name in names),
         values=values,
         is_feasible=np.array([row.is_feasible is not False for row in rows]),
-        best=positions[best],
-        absent=tuple(
-            name
-            for name in (dimension.name for dimension in dimensions)
-            if present.get(name) is None and name in space and space[name].when is not None
-        ),
+        best=best,
+        absent=tuple(name for name in names if columns[name][best] is None and space[name].when is not None),
         left_out=history.campaign.totals.stopped,
-        mean=mean[:first][arms.ravel()],
-        deviation=deviation[:first][arms.ravel()],
-        lines=tuple((grid, mean[part], deviation[part]) for grid, part in zip(grids, parts, strict=True)),
+        mean=mean[arms],
+        deviation=deviation[arms],
         alone=alone,
         total=total,
     )
 
 
-def _posterior(
-    dimensions: Sequence[Dimension], features: Floats, arms: NDArray[np.intp], rewards: Floats
-) -> tuple[Floats, Floats]:
-    """Return the mean reward and its deviation at `features` (m, k), of which the rows `arms` (n,) have
-    the results `rewards` (n,)."""
-    widths = [dimension.features(np.zeros(1)).shape[1] for dimension in dimensions]
-    owners = np.repeat(np.arange(len(dimensions)), widths).astype(np.intp)
-    candidates = Arms(features, Layout(parameters=owners, extents=np.ones(len(dimensions))))
-    strategy = BBKB(**with_preset(BBKB, {"model": Model(outputs=Outputs.RAW)}))
-    pulls = [Observation(int(arm), float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
-    state = strategy.tell(strategy.init(candidates, np.random.default_rng(0)), pulls, np.random.default_rng(0))
-    belief = strategy.posterior(state)
-    return belief.mean, belief.deviation
-
-
-def _draws(space: Space, dimensions: Sequence[Dimension]) -> list[Floats]:
-    """Return the positions (n, p) of Saltelli's estimators: two independent draws over the whole space,
-    and for each parameter the first draw with this parameter of the second."""
-    count = len(dimensions)
-    points = min(_SOBOL_POINTS, _MOST_DRAWS // (count + 2) + 8)
-    # a Latin hypercube (McKay, Beckman and Conover 1979); importing `scipy.stats` for it takes a second
-    rng = np.random.default_rng(0)
-    strata = rng.permuted(np.tile(np.arange(points), (2 * count, 1)), axis=1)
-    shares = (strata + rng.random(strata.shape)).T / points
-    first, second = shares[:, :count], shares[:, count:]
-    changed = [first.copy() for _ in range(count)]
-    for parameter, draw_of in enumerate(changed):
-        draw_of[:, parameter] = second[:, parameter]
-    return [_drawn_positions(space, dimensions, each) for each in (first, second, *changed)]
-
-
-def _drawn_positions(space: Space, dimensions: Sequence[Dimension], shares: Floats) -> Floats:
-    """Return the positions (n, p) at `shares` (n, p), in [0, 1), of the parameters' axes, where a
-    parameter exists only if its condition holds."""
-    drawn = {dimension.name: column for dimension, column in zip(dimensions, shares.T, strict=True)}
-    if all(parameter.when is None for parameter in space.values()):
-        return np.column_stack([dimension.at(drawn[dimension.name]) for dimension in dimensions])
-    zeros = np.zeros(len(shares))  # for parameters that do not vary
-    codes = [draw(space[name], drawn.get(name, zeros)) for name in space]
-    existing = without_inactive(space, order_parameters(space), np.stack(codes, axis=1))
-    columns = dict(zip(space, existing.T, strict=True))
-    axes = (
-        parameter_axis(name, values_of(space[name], columns[name]).tolist(), space[name])
-        for name in (dimension.name for dimension in dimensions)
-    )
-    return np.column_stack([np.array(axis.positions, dtype=float) for axis in axes])
+def _of_table(column: list[Any]) -> Parameter:
+    """Return a parameter with the values of a table, which it changes to values of the parameter. It does
+    not vary if there are too many categories."""
+    if are_numbers(column) and min(column) < max(column):
+        column[:] = [clip(float(value)) for value in column]
+        return Range(min(column), max(column))
+    column[:] = [_MISSING if value is None else str(value) for value in column]
+    levels = sorted(set(column))
+    return Choice(tuple(levels)) if 1 < len(levels) <= _LARGEST_CHOICE else Constant(levels[0])
 
 
 def _sobol(means: Floats) -> tuple[Floats, Floats]:
-    """Return the Sobol indices from the means at `_draws` (Saltelli et al. 2010, table 2, estimators b
-    and f)."""
+    """Return the Sobol indices from the means at Saltelli's draws (Saltelli et al. 2010, table 2,
+    estimators b and f)."""
     values, others, *changed = means
     variance = float(values.var())
     if variance <= 1e-12:
@@ -405,26 +349,6 @@ def _sobol(means: Floats) -> tuple[Floats, Floats]:
     changes = np.array(changed) - values
     total = 0.5 * np.mean(changes**2, axis=1) / variance
     return np.clip(np.mean((others - others.mean()) * changes, axis=1) / variance, 0.0, total), total
-
-
-def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, ...]:
-    space = history.settings.space
-    dimensions = []
-    for name in list(space) or parameter_names(rows):
-        values: list[object] = [row.parameters.get(name) for row in rows]
-        if len({str(value) for value in values}) < 2:
-            continue
-        axis = parameter_axis(name, values, space.get(name))
-        parameter = space.get(name)
-        is_choice = axis.is_stepped and isinstance(parameter, Choice | None)
-        if not is_choice or axis.range[1] + 0.5 <= _LARGEST_CHOICE or isinstance(parameter, Choice):
-            dimensions.append(Dimension(axis, is_choice))
-    return tuple(dimensions)
-
-
-def _encode(dimensions: Sequence[Dimension], positions: Floats) -> Floats:
-    columns = zip(dimensions, positions.T, strict=True)
-    return np.hstack([dimension.features(column) for dimension, column in columns])
 
 
 def _standardize(values: Floats) -> tuple[float, float, Floats]:
@@ -449,8 +373,7 @@ def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
     if surrogate is None:
         return []
     order = [int(index) for index in np.argsort(-surrogate.total, kind="stable")]
-    names = [dimension.name for dimension in surrogate.dimensions]
-    through_best = [index for index in order if names[index] not in surrogate.absent]
+    through_best = [index for index in order if surrogate.axes[index].name not in surrogate.absent]
     return [
         importance(surrogate),
         *([slices(surrogate, through_best, is_maximized)] if through_best else []),
@@ -462,7 +385,7 @@ def importance(surrogate: Surrogate) -> Figure:
     inside them bars with the first-order index."""
     alone, total = surrogate.alone, surrogate.total
     rising = np.argsort(total, kind="stable")
-    names = [label(surrogate.dimensions[index].name, 28) for index in rising]
+    names = [label(surrogate.axes[index].name, 28) for index in rising]
     looks = (("with others", total, "--point", 0.8), ("alone", alone, "--accent", 0.4))
     traces = [
         {
@@ -502,19 +425,53 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
     lines = math.ceil(len(shown) / 3)
     columns = math.ceil(len(shown) / lines)
     visible = visible_range(surrogate.values, surrogate.is_feasible, is_maximized, EARLIEST)
+    some = np.unique(np.linspace(0, len(surrogate.values) - 1, _MOST_POINTS).astype(np.intp))
     traces: list[Spec] = []
-    frame: Spec = {**look(24 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 8}}
+    frame: Spec = {
+        **look(24 + 230 * lines),
+        "margin": {"l": 56, "r": 16, "t": 16, "b": 40},
+        "grid": {"rows": lines, "columns": columns, "pattern": "independent", "xgap": 0.14, "ygap": 0.3},
+    }
     for panel, parameter in enumerate(shown):
-        traces += _slice(surrogate, parameter, panel + 1)
-        frame |= _panel(panel, columns, lines, surrogate.dimensions[parameter])
-        yaxis = frame[f"yaxis{_suffix(panel + 1)}"]
-        yaxis |= {"title": None, "showticklabels": False} if panel % columns else {}
-        yaxis |= {"matches": "y"} if panel else {}
-        yaxis |= {} if visible is None else {"range": list(visible)}
+        suffix = str(panel + 1) if panel else ""
+        of_parameter = surrogate.axes[parameter]
+        positions, mean, deviation = surrogate.lines[parameter]
+        results = scatter(
+            "markers",
+            [of_parameter.positions[index] for index in some],
+            surrogate.values[some],
+            marker={"color": "--point", "size": 5, "opacity": 0.6},
+        )
+        if surrogate.are_choices[parameter]:  # there are no values between choices
+            bar = {"array": round_values(2 * deviation), "color": "--accent", "thickness": 2, "width": 8}
+            mark = {"color": "--accent", "size": 9, "symbol": "diamond"}
+            drawn = [results, scatter("markers", positions, mean, error_y=bar, marker=mark)]
+        else:
+            around = np.concatenate((mean + 2 * deviation, (mean - 2 * deviation)[::-1]))
+            edge = {"width": 0, "color": "--accent"}
+            across = [*positions, *positions[::-1]]
+            band = scatter("lines", across, around, line=edge, fill="toself", fillcolor="--fill")
+            curve = scatter("lines", positions, mean, line={"color": "--accent", "width": 2.5})
+            drawn = [band, results, curve]
+        traces += [trace | {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}", "hoverinfo": "skip"} for trace in drawn]
+        # as many ticks as fit side by side
+        texts = {at: label(text, 12) for at, text in sorted(of_parameter.ticks.items())}
+        room = max((len(html.unescape(text)) for text in texts.values()), default=0) + 2
+        at = list(texts)[:: math.ceil(len(texts) * room / _PANEL_CHARACTERS) or 1]
+        ticks = {"tickvals": at, "ticktext": [texts[each] for each in at]} if texts else {"nticks": 4}
+        low, high = of_parameter.range
+        margin = 0.02 * (high - low)  # shows the points at the ends completely
+        frame[f"xaxis{suffix}"] = axis(label(of_parameter.name, 28), range=[low - margin, high + margin], **ticks)
+        frame[f"yaxis{suffix}"] = axis("value", nticks=5) | (
+            ({"title": None, "showticklabels": False} if panel % columns else {})
+            | ({"matches": "y"} if panel else {})
+            | ({} if visible is None else {"range": list(visible)})
+        )
     return Figure(
         name="slices",
         title="Slices",
-        caption=sentences(
+        caption=joined(
+            " ",
             "Through the best configuration, along one parameter at a time.",
             len(order) > len(shown) and f"The {_MOST_SLICES} most important parameters.",
             surrogate.absent and f"The best configuration has no {', '.join(surrogate.absent)}.",
@@ -527,63 +484,3 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
         is_wide=columns > 2,
         min_width=200 * columns,
     )
-
-
-def _slice(surrogate: Surrogate, parameter: int, number: int) -> list[Spec]:
-    dimension = surrogate.dimensions[parameter]
-    grid, mean, deviation = surrogate.lines[parameter]
-    axes = {"xaxis": f"x{_suffix(number)}", "yaxis": f"y{_suffix(number)}"}
-    some = _some(surrogate)
-    point = {"color": "--point", "size": 5, "opacity": 0.6}
-    results = _scatter("markers", surrogate.positions[some, parameter], surrogate.values[some], marker=point)
-    if dimension.is_choice:  # there are no values between choices
-        bar = {"array": round_values(2 * deviation), "color": "--accent", "thickness": 2, "width": 8}
-        mark = {"color": "--accent", "size": 9, "symbol": "diamond"}
-        return [axes | results, axes | _scatter("markers", grid, mean, error_y=bar, marker=mark)]
-    across = np.concatenate((grid, grid[::-1]))
-    edge = {"width": 0, "color": "--accent"}
-    around = np.concatenate((mean + 2 * deviation, (mean - 2 * deviation)[::-1]))
-    band = _scatter("lines", across, around, line=edge, fill="toself", fillcolor="--fill")
-    curve = _scatter("lines", grid, mean, line={"color": "--accent", "width": 2.5})
-    return [axes | band, axes | results, axes | curve]
-
-
-def _scatter(mode: str, x: Floats, y: Floats, **options: object) -> Spec:
-    """Return points or a line (n,) without hover text."""
-    return scatter(mode, round_values(x), y, hoverinfo="skip", **options)
-
-
-def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:
-    """Return the axes of one panel in a grid; panel 0 is at the top left."""
-    line, column = divmod(number, columns)
-    width = 1.0 / columns
-    height = 1.0 / lines
-    suffix = _suffix(number + 1)
-    low, high = dimension.axis.range
-    margin = 0.02 * (high - low)  # shows the points at the ends completely
-    x = _with_ticks(dimension) | {
-        "domain": [column * width, (column + 0.86) * width],
-        "anchor": f"y{suffix}",
-        "range": [low - margin, high + margin],
-    }
-    bottom = 1.0 - (line + 1) * height
-    y = axis("value", domain=[bottom + 0.26 * height, bottom + height], anchor=f"x{suffix}", nticks=5)
-    return {f"xaxis{suffix}": x, f"yaxis{suffix}": y}
-
-
-def _with_ticks(dimension: Dimension) -> Spec:
-    """Return the axis of a parameter, with as many of its ticks as fit side by side."""
-    texts = {at: label(text, 12) for at, text in sorted(dimension.axis.ticks.items())}
-    room = max((len(html.unescape(text)) for text in texts.values()), default=0) + 2
-    shown = list(texts)[:: math.ceil(len(texts) * room / _PANEL_CHARACTERS) or 1]
-    ticks = {"tickvals": shown, "ticktext": [texts[at] for at in shown]} if texts else {"nticks": 4}
-    return axis(label(dimension.name, 28), **ticks)
-
-
-def _suffix(number: int) -> str:
-    return "" if number == 1 else str(number)
-
-
-def _some(surrogate: Surrogate) -> NDArray[np.intp]:
-    """Return the indices (m,) of at most `_MOST_POINTS` evenly spaced results."""
-    return np.unique(np.linspace(0, len(surrogate.values) - 1, _MOST_POINTS).astype(np.intp))

@@ -52,16 +52,7 @@ def write_report(history: History, path: Path, title: str, plotly: Path | None =
     if plotly is not None and not plotly.exists():
         files.write_text(plotly, get_plotlyjs())
     shared = "" if plotly is None else os.path.relpath(plotly.resolve(), path.parent.resolve())
-    files.write_text(path, render(history, title, shared))
-
-
-def render(history: History, title: str, plotly: str = "") -> str:
-    """Return the report as HTML. The same history results in the same page.
-
-    `plotly` is the address of plotly.js relative to the page; if it is empty, the page contains
-    plotly.js.
-    """
-    return page(title, snapshot(history, title), quote(plotly))
+    files.write_text(path, page(title, snapshot(history, title), quote(shared)))
 
 
 def page(title: str, data: Plain | None, plotly: str, root: str = "") -> str:

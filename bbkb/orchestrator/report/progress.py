@@ -24,10 +24,9 @@ from bbkb.orchestrator.report.figure import (
     quantiles,
     round_values,
     scatter,
-    sentences,
     visible_range,
 )
-from bbkb.orchestrator.wording import plural
+from bbkb.orchestrator.wording import joined, plural
 
 _INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # marker of an infeasible result
 _FEW_POINTS = 300
@@ -99,7 +98,8 @@ def best_so_far(history: History) -> Figure | None:
     return Figure(
         name="best",
         title="Best so far",
-        caption=sentences(
+        caption=joined(
+            " ",
             infeasible and "Crosses break a constraint.",
             trace.width > 1 and f"Of every {trace.width:,} results, the best and the worst.",
             history.existing and "Known results are not drawn.",
@@ -155,7 +155,8 @@ def _front(history: History, pair: tuple[int, int]) -> Figure:
     return Figure(
         name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",
         title="Front" if len(goals.objectives) == 2 else f"Front: {first.metric} and {second.metric}",
-        caption=sentences(
+        caption=joined(
+            " ",
             f"{plural(len(members), 'result')} that no other one beats in every objective.",
             newest and f"Of the others, the newest {len(rows):,}.",
         ),
@@ -190,9 +191,10 @@ def comparison(runs: Sequence[tuple[str, History]]) -> list[Figure]:
                 "lines",
                 *best_steps(history),
                 name=label(name),
-                line={"width": 2.5, "shape": "hv", "color": series_color(groups.index(key) if groups[1:] else index)},
+                line={"width": 2.5, "shape": "hv", "color": f"hsl({(210 + 137 * color) % 360}, 65%, 50%)"},
             )
             for index, ((name, history), key) in enumerate(zip(alike, keys, strict=True))
+            for color in [groups.index(key) if groups[1:] else index]
         ]
         # below the axis, because it may have several lines
         legend = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}
@@ -214,11 +216,6 @@ def comparison(runs: Sequence[tuple[str, History]]) -> list[Figure]:
     return figures
 
 
-def series_color(index: int) -> str:
-    """Return the color of a line among several."""
-    return f"hsl({(210 + 137 * index) % 360}, 65%, 50%)"
-
-
 def learning_curves(history: History) -> Figure | None:
     """Return the curves of the best and the newest trials, with the best one on top.
 
@@ -233,11 +230,18 @@ def learning_curves(history: History) -> Figure | None:
     best_last = sorted(shown, key=lambda row: row is history.best)
     lines = [_line(history, row, row.training.reports) for row in best_last]
     bands, expected = _forecasts(history, shown)
-    visible = _good_range(history, shown)
+    # from the first quartile of the finite values to the best one, if that enlarges good trials by a factor of 2
+    visible = None
+    reported = (value for row in shown for value in row.training.reports.values())
+    if rewards := [history.sign * value for value in reported if math.isfinite(value)]:
+        quartile, high = quantiles(rewards, 0.25, 1.0)
+        if high > quartile and high - min(rewards) > 2 * (high - quartile):
+            visible = axis_range(history.sign * quartile, history.sign * high)
     last = max(step for row in shown for step in row.training.reports)
     is_cut = len(shown) < len(rows)
     metric = history.goals.objectives[0].metric
-    caption = sentences(
+    caption = joined(
+        " ",
         "Dashed: running. Dotted: stopped early.",
         expected and "Bands: the model's forecasts, ± 2 standard deviations.",
         is_cut and f"{plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest.",
@@ -257,22 +261,6 @@ def learning_curves(history: History) -> Figure | None:
             height=360,
         ),
     )
-
-
-def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
-    """Return a range from the first quartile of the finite values to the best one.
-
-    It allows a reader to distinguish good trials. None if this would not enlarge them by a factor
-    of 2.
-    """
-    reported = (value for row in shown for value in row.training.reports.values())
-    rewards = [history.sign * value for value in reported if math.isfinite(value)]
-    if not rewards:
-        return None
-    quartile, high = quantiles(rewards, 0.25, 1.0)
-    if high - min(rewards) <= 2 * (high - quartile) or high <= quartile:
-        return None
-    return axis_range(history.sign * quartile, history.sign * high)
 
 
 def _forecasts(history: History, shown: list[TrialRow]) -> tuple[list[Spec], list[Spec]]:

@@ -58,7 +58,11 @@ class Server:
             token = request.path.split("/")[1]
             if not hmac.compare_digest(token.encode(), self.token.encode()):
                 raise web.HTTPForbidden(text="open the address that `bbkb serve` printed: it contains a token\n")
-            if _host_name(request.host) not in self._hosts:
+            try:
+                host = urlsplit(f"//{request.host}").hostname
+            except ValueError:
+                host = None
+            if host not in self._hosts:
                 raise web.HTTPForbidden(text="this host name is not that of the page\n")
             try:
                 response = await handler(request)
@@ -71,7 +75,7 @@ class Server:
         campaign = f"{self._root}/campaign/{{name}}"
         app.add_routes(
             [
-                web.get(f"{self._root}/plotly.js", _send_plotly),
+                web.get(f"{self._root}/plotly.js", self._plotly),
                 web.get(f"{self._root}/", self._page),
                 web.get(f"{self._root}/snapshot", self._overview),
                 web.get(f"{self._root}/compare/", self._page),
@@ -88,6 +92,10 @@ class Server:
         title = request.match_info.get("name", "bbkb")
         text = page(title, None, f"{self._root}/plotly.js", self._root)
         return web.Response(text=text, content_type="text/html")
+
+    async def _plotly(self, _request: web.Request) -> web.FileResponse:
+        path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+        return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
 
     async def _overview(self, request: web.Request) -> web.Response:
         return _answer(request, *await asyncio.to_thread(self._campaigns.overview))
@@ -126,25 +134,12 @@ class Server:
         return watched
 
 
-def _host_name(host: str) -> str | None:
-    """Return the name in a `Host` header; None if it has none."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
-
-
 def _answer(request: web.Request, tag: str, body: bytes) -> web.Response:
     """Return the body, or nothing if the browser has it."""
     headers = {"ETag": f'"{tag}"'}
     if request.headers.get("If-None-Match") == f'"{tag}"':
         return web.Response(status=304, headers=headers)
     return web.Response(body=body, content_type="application/json", headers={**headers, "Content-Encoding": "gzip"})
-
-
-async def _send_plotly(_request: web.Request) -> web.FileResponse:
-    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-    return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
 
 
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:

@@ -61,13 +61,29 @@ def snapshot(
     count, whole, unit = status.spent
     running = [] if now is None else _running(history, now)
     left = status.budget.left_seconds
-    every = shown(history.settings)
+    settings = history.settings
+    sessions = (
+        Column("session", attrgetter("epoch")),
+        Column("executor", attrgetter("executor")),
+        Column("workers", attrgetter("slots")),
+        Column("started", lambda row: moment(row.started)),
+        Column("length", lambda row: duration(row.seconds), kind="number"),
+        Column("ended", lambda row: str(row.state), kind="status"),
+        Column("why", lambda row: row.reason or "no closing record: killed, or still running"),
+    )
     return {
         "state": str(history.state),
         "phase": str(status.phase),
         "position": history.position,
-        "subtitle": _subtitle(history),
-        "note": history.settings.note,
+        "subtitle": joined(
+            " · ",
+            one_line(settings.objective_name, 80),
+            str(settings.strategy.get("name", "")),
+            f"{history.created.arms + history.appended:,} candidates",
+            f"seed {history.created.seed}",
+            " ".join(settings.tags),
+        ),
+        "note": settings.note,
         "answer": _answer(history),
         "next": advice(status, folder),
         "progress": {
@@ -100,8 +116,8 @@ def snapshot(
             *map(list, model_facts(history)),
         ],
         "batches": batch_table(history),
-        "sessions": _sessions(history),
-        "settings": {"set": _as_yaml(settings_set(history.settings)), "all": _as_yaml(every)},
+        "sessions": _table(sessions, history.sessions),
+        "settings": {"set": _as_yaml(settings_set(settings)), "all": _as_yaml(shown(settings))},
     }
 
 
@@ -136,18 +152,6 @@ def plain_figure(figure: Figure) -> Plain:
         "width": figure.min_width,
         "spec": figure.spec,
     }
-
-
-def _subtitle(history: History) -> str:
-    settings = history.settings
-    return joined(
-        " · ",
-        one_line(settings.objective_name, 80),
-        str(settings.strategy.get("name", "")),
-        f"{history.created.arms + history.appended:,} candidates",
-        f"seed {history.created.seed}",
-        " ".join(settings.tags),
-    )
 
 
 def _answer(history: History) -> Plain:
@@ -188,10 +192,9 @@ def _front(history: History) -> Plain | None:
     if len(goals.objectives) == 1:
         return None
     rows = history.front[:_MOST_FRONT]
-    values = {row.trial: goals.values(row.value or 0.0, row.metrics) for row in rows}
 
     def value(index: int, row: TrialRow) -> float:
-        return values[row.trial][index]
+        return goals.values(row.value or 0.0, row.metrics)[index]
 
     def parameter(name: str, row: TrialRow) -> object:
         return row.parameters.get(name)
@@ -228,19 +231,6 @@ def trial_table(history: History) -> Plain:
 
     columns = reported(history, rows, Column("started (s)", start, kind="number extra"))
     return _table(columns, rows) | {"unlisted": len(every) - len(rows)}
-
-
-def _sessions(history: History) -> Plain:
-    columns = (
-        Column("session", attrgetter("epoch")),
-        Column("executor", attrgetter("executor")),
-        Column("workers", attrgetter("slots")),
-        Column("started", lambda row: moment(row.started)),
-        Column("length", lambda row: duration(row.seconds), kind="number"),
-        Column("ended", lambda row: str(row.state), kind="status"),
-        Column("why", lambda row: row.reason or "no closing record: killed, or still running"),
-    )
-    return _table(columns, history.sessions)
 
 
 def _table(columns: Sequence[Column], rows: Sequence[object]) -> Plain:

@@ -97,11 +97,52 @@ def timeline(history: History) -> Figure | None:
         return None
     clock = CampaignClock.of(history)
     total = float(clock.lengths.sum())
+    seconds, unit = clock.unit
     bars = _bars(history, clock)
     lanes = sorted({bar.worker for bar in bars}, key=_natural, reverse=True)  # the first at the bottom
-    seconds, unit = clock.unit
+    counts = Counter(attempt.ended for attempt in history.attempts)
+    known = {kind: index for index, kind in enumerate(_COLORS)}
+    traces: list[Spec] = []
+    for kind in sorted(counts, key=lambda kind: (known.get(kind, len(known)), kind)):
+        alike = [bar for bar in bars if bar.kind == kind]
+        traces.append(
+            {
+                "type": "bar",
+                "orientation": "h",
+                "name": f"{label(kind)} ({counts[kind]})",
+                "y": [label(bar.worker, 28) for bar in alike],
+                "base": round_values((bar.started for bar in alike), digits=8),
+                "x": round_values((bar.finished - bar.started for bar in alike), digits=5),
+                "text": [_bar_label(bar, unit) for bar in alike],
+                "textposition": "none",
+                "hovertemplate": "%{text}<extra>%{y}</extra>",
+                "marker": {"color": _COLORS.get(kind, "--error"), "line": {"width": 0}},
+            }
+        )
+    attempts = list(history.attempts)
+    if history.status().trials.in_flight:  # the workers of running attempts are not known yet
+        now = history.sessions[-1].ended
+        for number, (trial, since) in history.campaign.running.items():
+            attempts.append(AttemptRow(number, trial.attempt, min(since, now), now, ""))
+    edges = np.linspace(0.0, total, _BINS + 1)
+    busy = np.diff(busy_seconds(attempts, clock, edges))
+    capacity = np.diff(capacity_seconds(history, clock, edges))
+    share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
+    traces.append(
+        scatter(
+            "lines",
+            round_values(edges / seconds),
+            100 * np.r_[share, share[-1]],
+            yaxis="y2",
+            showlegend=False,
+            hovertemplate=f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
+            line={"color": "--accent", "width": 1.5, "shape": "hv"},
+            fill="tozeroy",
+            fillcolor="--fill",
+        )
+    )
     height = int(np.clip(150 + 24 * len(lanes), 240, 760))
-    running = _running(history)
+    dotted = {"color": "--muted", "width": 1.5, "dash": "dot"}
     return Figure(
         name="workers",
         title="Workers",
@@ -109,10 +150,7 @@ def timeline(history: History) -> Figure | None:
         explanation="One bar for each attempt that has ended; gaps are idle time. Dotted lines mark a resume: pauses "
         "between sessions are cut out, and evaluations that were lost with a session count as idle time. Each process "
         "has a lane, and a later attempt may run in another process. Adjacent short attempts share a bar.",
-        traces=[
-            *_lane_traces(history, bars, unit),
-            _utilization([*history.attempts, *running], clock, history, (total, seconds, unit)),
-        ],
+        traces=traces,
         layout=layout(
             axis(f"time in session ({unit})", range=[0, total / seconds or 1]),
             axis(
@@ -127,17 +165,13 @@ def timeline(history: History) -> Figure | None:
             barmode="overlay",
             bargap=0.25,
             showlegend=True,
-            shapes=_resumes(clock, seconds),
+            shapes=[
+                {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": dotted}
+                for x in round_values(clock.openings[1:] / seconds)
+            ],
         ),
         is_wide=True,
     )
-
-
-def _lane_traces(history: History, bars: list[_Bar], unit: str) -> list[Spec]:
-    counts = Counter(attempt.ended for attempt in history.attempts)
-    known = {kind: index for index, kind in enumerate(_COLORS)}
-    kinds = sorted(counts, key=lambda kind: (known.get(kind, len(known)), kind))
-    return [_lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit) for kind in kinds]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -187,22 +221,6 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     yield current
 
 
-def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> Spec:
-    """Return the bars of one outcome."""
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": f"{label(kind)} ({count})",
-        "y": [label(bar.worker, 28) for bar in bars],
-        "base": round_values((bar.started for bar in bars), digits=8),
-        "x": round_values((bar.finished - bar.started for bar in bars), digits=5),
-        "text": [_bar_label(bar, unit) for bar in bars],
-        "textposition": "none",
-        "hovertemplate": "%{text}<extra>%{y}</extra>",
-        "marker": {"color": _COLORS.get(kind, "--error"), "line": {"width": 0}},
-    }
-
-
 def _bar_label(bar: _Bar, unit: str) -> str:
     first, last = bar.trials
     who = f"trial {first}" if bar.count == 1 else f"{bar.count} attempts, trials {first} to {last}"
@@ -214,52 +232,10 @@ def _bar_label(bar: _Bar, unit: str) -> str:
     return "<br>".join([text, *([", ".join(amounts)] if amounts else [])])
 
 
-def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
-    line = {"color": "--muted", "width": 1.5, "dash": "dot"}
-    return [
-        {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
-        for x in round_values(clock.openings[1:] / seconds)
-    ]
-
-
-def _utilization(
-    attempts: list[AttemptRow], clock: CampaignClock, history: History, scale: tuple[float, float, str]
-) -> Spec:
-    """Return the share of busy workers over time. `scale`: the total seconds in session, and the
-    unit of the axis in seconds with its name."""
-    total, seconds, unit = scale
-    edges = np.linspace(0.0, total, _BINS + 1)
-    busy = np.diff(busy_seconds(attempts, clock, edges))
-    capacity = np.diff(capacity_seconds(history, clock, edges))
-    share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
-    return scatter(
-        "lines",
-        round_values(edges / seconds),
-        100 * np.r_[share, share[-1]],
-        yaxis="y2",
-        showlegend=False,
-        hovertemplate=f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
-        line={"color": "--accent", "width": 1.5, "shape": "hv"},
-        fill="tozeroy",
-        fillcolor="--fill",
-    )
-
-
 def capacity_seconds(history: History, clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the cumulative worker-seconds of the sessions at each of `times` (n,), in session."""
     ends = np.r_[0.0, np.cumsum(clock.lengths)]
     return np.interp(times, ends, np.r_[0.0, np.cumsum([session.worker_seconds for session in history.sessions])])
-
-
-def _running(history: History) -> list[AttemptRow]:
-    """Return running attempts up to the last event. Their workers are not known yet."""
-    if not history.status().trials.in_flight:
-        return []
-    now = history.sessions[-1].ended
-    return [
-        AttemptRow(number, trial.attempt, min(since, now), now, "")
-        for number, (trial, since) in history.campaign.running.items()
-    ]
 
 
 def busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -141,18 +141,16 @@ class Watched:
             described = describe_trial(self.read(), number)
         if described is None:
             return None
-        return {"lines": [printable(line) for line in trial_lines(described)], "outputs": self._outputs(number)}
-
-    def _outputs(self, trial: int) -> list[Plain]:
         folder = self.run.trials
         try:
-            return [
+            outputs = [
                 {"attempt": attempt, "text": printable(text.decode("utf-8", errors="replace"))}
-                for attempt in written_attempts(folder, trial)[-_OUTPUTS:]
-                for text in [read_end(find_output(folder, trial, attempt), _OUTPUT_BYTES)]
+                for attempt in written_attempts(folder, number)[-_OUTPUTS:]
+                for text in [read_end(find_output(folder, number, attempt), _OUTPUT_BYTES)]
             ]
         except OSError as error:  # it may be another user's run
-            return [{"attempt": 0, "text": f"(unreadable: {error.strerror})"}]
+            outputs = [{"attempt": 0, "text": f"(unreadable: {error.strerror})"}]
+        return {"lines": [printable(line) for line in trial_lines(described)], "outputs": outputs}
 
     def ask_to_stop(self, stop: Stop) -> str:
         """Ask the process that runs the campaign to drain or to stop, and return a message.

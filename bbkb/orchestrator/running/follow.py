@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
-from bbkb.orchestrator.campaign.status import Status, status_of
+from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply_recorded
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.report.terminal import View
@@ -44,32 +44,6 @@ def _end_of(state: CampaignState) -> SessionEnd | None:
     return None if session.outcome is None else SessionEnd(session.outcome, session.close_reason)
 
 
-class Follower:
-    """Folds a run's log incrementally."""
-
-    def __init__(self, run: Run, store: EventStore) -> None:
-        self.state = CampaignState()
-        self._run = run
-        self._store = store
-        self._position = 0
-        self._is_virtual = False
-
-    def catch_up(self) -> None:
-        """Fold the new events. Raises StoreError."""
-        for event in self._store.read(self._run.name, after=self._position):
-            self.state = apply_recorded(self.state, event)
-            self._position += 1
-            if isinstance(event, SessionOpened):
-                self._is_virtual = traits_of(event.executor).in_virtual_time
-
-    def status(self, holding: Holding) -> Status:
-        """Return the status of the campaign."""
-        now = None if self._is_virtual else time.time()
-        computation = self.state.computation
-        activity = "evaluating" if computation is None else ACTIVITIES[computation.what]
-        return status_of(self.state, now, activity=f"{activity}; {describe_holder(holding)}")
-
-
 def follow(
     run: Run,
     store: EventStore,
@@ -85,21 +59,27 @@ def follow(
     end the command even if they are transient, because the command can be repeated. Raises
     StoreError, and RunError if the campaign does not exist.
     """
-    follower = Follower(run, store)
+    state, position, is_virtual = CampaignState(), 0, False
     watch = Watch(clock=clock)
     gone_since: float | None = None
     with view:
         while True:
             # read before the log, because a holder closes its session before it releases the lease
             holding = store.holding(run.name)
-            follower.catch_up()
+            for event in store.read(run.name, after=position):
+                state = apply_recorded(state, event)
+                position += 1
+                if isinstance(event, SessionOpened):
+                    is_virtual = traits_of(event.executor).in_virtual_time
             is_held = watch.is_held(holding)
-            view.update(follower.status(holding))
+            activity = "evaluating" if state.computation is None else ACTIVITIES[state.computation.what]
+            activity = f"{activity}; {describe_holder(holding)}"
+            view.update(status_of(state, None if is_virtual else time.time(), activity=activity))
             if is_held is not False:
                 gone_since = None
                 if stop and holding.stop not in (stop, "now"):
                     store.ask_to_stop(run.name, holding.epoch, stop)
-            elif (ending := _end_of(follower.state)) is not None:
+            elif (ending := _end_of(state)) is not None:
                 return ending
             elif not holding.holder:
                 return SessionEnd("", "the session ended without recording an outcome; see the log on its host")

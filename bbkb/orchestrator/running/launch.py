@@ -6,21 +6,27 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator import logs
+from bbkb.orchestrator.campaign.events import Event, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.settings import Settings
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.trial_result import TrialResult, metrics_with_first
 from bbkb.orchestrator.report.terminal import View, view
 from bbkb.orchestrator.running.coordinator.environment import named_cluster
 from bbkb.orchestrator.running.ray_start import connect_for
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.open import open_session
+from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.limits import HostInterruptError, deliver_to_forks, handling
 
@@ -33,20 +39,92 @@ _REDRAW_SECONDS = 0.25
 # time between two snapshots, whose cost grows with the number of running evaluations
 _SHOW_SECONDS = 0.1
 _PATIENCE_SECONDS = 10.0  # the time that an immediate stop may take
+_DELIVERY_SECONDS = 0.25  # between two looks at the log of a session in another process
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
+OnResult = Callable[[TrialResult], None]
 
 
-class Delivery(Protocol):
-    """Passes the results of a session on to the program that started it."""
+class Delivery:
+    """Calls `on_result` for each trial that ends in this session, until a call raises an error.
 
-    error: BaseException | None  # the error that ended it
+    A session in this process calls `deliver` itself, between two evaluations. For a session in
+    another process, `start` does so in a thread.
+    """
+
+    def __init__(self, run: Run, on_result: OnResult) -> None:
+        self.error: BaseException | None = None  # of `on_result`, or of the store
+        self._run = run
+        self._on_result = on_result
+        with run.store() as store:
+            self._earlier = store.length(run.name)
+            self._position, self._state = snapshots.load(store, run.name)
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
 
     def deliver(self) -> None:
-        """Pass the new results on."""
+        """Deliver the new results. Errors are kept in `error`, also KeyboardInterrupt."""
+        if self.error is not None:
+            return
+        try:
+            with self._run.store() as store:
+                for event in store.read(self._run.name, after=self._position):
+                    self._position += 1
+                    result = _result(event, self._state) if self._position > self._earlier else None
+                    self._state = apply(self._state, event)
+                    if result is not None:
+                        self._on_result(result)
+        except BaseException as error:
+            self.error = error
 
     def start(self) -> None:
-        """Pass results on from a thread."""
+        """Deliver results from a thread until `finish` is called."""
+
+        def follow() -> None:
+            is_over = False
+            while self.error is None and not is_over:
+                is_over = self._has_ended.wait(_DELIVERY_SECONDS)
+                self.deliver()  # after the end, the remaining results
+
+        self._thread = threading.Thread(target=follow, name="bbkb results", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Deliver the remaining results. `error` is the error that ended the calls, if there was one."""
+        self._has_ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            self.deliver()
+
+
+def _result(event: Event, state: CampaignState) -> TrialResult | None:
+    """Return the trial that ended with this event, the next after `state`; None if none did."""
+    goals = state.settings.goals
+    metrics: Mapping[str, float] = {}
+    is_feasible = None
+    value: float | None = None
+    error = ""
+    match event:
+        case TrialSucceeded():
+            status, value, metrics = "succeeded", event.value, event.metrics
+            is_feasible = goals.feasibility(event.value, metrics)
+        case TrialStopped():
+            status, value = "stopped", event.value
+        case TrialFailed(is_final=True):
+            status, error = "failed", f"{event.failure}: {event.message}"
+        case _:
+            return None
+    return TrialResult(
+        trial=event.trial,
+        parameters=as_given(state.settings.space, state.running[event.trial].trial.parameters),
+        value=value,
+        status=status,
+        metrics=metrics_with_first(goals, value, metrics),
+        seconds=event.finished - event.started,
+        error=error,
+        is_feasible=is_feasible,
+    )
 
 
 def launch(
@@ -168,7 +246,13 @@ def watch(
     # stop requests that were not forwarded yet, because a signal handler must not call Ray
     requests: list[bool] = []
     deadline = float("inf")
-    report = threading.Thread(target=_import_report, name="import of the report", daemon=True)
+
+    def import_report() -> None:  # while evaluations run, because nothing waits for it then
+        import scipy.optimize  # noqa: F401
+
+        import bbkb.orchestrator.report.page  # noqa: F401
+
+    report = threading.Thread(target=import_report, name="import of the report", daemon=True)
     with _interrupts(requests.append, received):
         while not session.wait(_REDRAW_SECONDS):
             if delivery is not None and delivery.error is not None and deadline == float("inf"):
@@ -188,13 +272,6 @@ def watch(
         if (status := session.status()) is not None:
             shown.update(status)
         return outcome
-
-
-def _import_report() -> None:
-    """Import the modules of a report while evaluations run, because nothing waits for them then."""
-    import scipy.optimize  # noqa: F401
-
-    import bbkb.orchestrator.report.page  # noqa: F401
 
 
 @contextmanager

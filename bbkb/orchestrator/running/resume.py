@@ -4,7 +4,6 @@ and whether there is work left. `bbkb resume --retry-failed` queues failed trial
 import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 
 from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.events import SessionOpened, SessionOutcome, StopReason, TrialsReopened
@@ -21,7 +20,6 @@ from bbkb.orchestrator.settings.changes import CHANGEABLE, differences, may_chan
 from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import find_free, take
-from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.messages import FailureKind, Trial
 from bbkb.workers.output import last_trial
@@ -60,12 +58,30 @@ def prepare(
     with old.store() as store:
         find_free(store, old.name, say)  # before the log is read, which does not grow any more
         state = snapshots.current(old, store)
-        _check_files(old, state.totals.chosen)
+        chosen, last = state.totals.chosen, last_trial(old.trials)
+        if last is not None and last >= chosen:  # campaign.sqlite was copied without campaign.sqlite-wal
+            raise RunError(
+                f"the log of {old.folder} has lost its end: {old.trials} has files of trial {last}, and the log has "
+                f"{chosen} trials. Restore the log (campaign.sqlite with campaign.sqlite-wal); or, to continue without "
+                f"the lost results, move the files of trials from {chosen} on away"
+            )
         now = status_of(state)
         trials_done = now.trials.done
-        recorded = state.settings
-        settings = with_recorded(recorded, settings)
-        check_changes(old.folder, recorded, settings, say, compared)
+        settings = with_recorded(state.settings, settings)
+    changes = differences(plain(state.settings), plain(settings))
+    changes = [change for change in changes if not change.key.startswith(compared)]
+    if refused := [change for change in changes if not may_change(change.key)]:
+        # the keys of another section are None here
+        differing = [change for change in refused if change.old != change.new]
+        lines = [f"  {change.key}: {change.old!r} became {change.new!r}\n" for change in differing]
+        further = f"  and {len(lines) - _SHOWN} more\n" * (len(lines) > _SHOWN)
+        raise RunError(
+            f"a resume may change only {_CHANGEABLE}; these settings differ from those of {old.folder}:\n"
+            f"{''.join(lines[:_SHOWN])}{further}"
+            "Restore these values, or start a new run, which learns these results as known_results"
+        )
+    for change in changes:
+        say(f"{change.key}: {change.old} becomes {change.new}")
     if settings.budget.evaluations < trials_done:
         raise RunError(
             f"budget.evaluations must be at least {trials_done}, the number of trials that are done already, got "
@@ -82,57 +98,12 @@ def prepare(
         say(f"{old.folder} has {ended.outcome}: {ended.reason}. To continue, {remedy}")
         return ended
     parts = parts or build(settings, function)  # errors are raised before anything starts
-    say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
-    return settings, parts
-
-
-def _progress(done: int, steps: int, settings: Settings) -> str:
-    """Return the spent part of the budget: trials, and steps if they are limited."""
     budget = settings.budget
-    if budget.steps is None:
-        return f"{done} of {budget.evaluations} done"
-    return f"{plural(done, 'trial')} done, {steps} of {budget.steps} steps"
-
-
-def _check_files(run: Run, chosen: int) -> None:
-    """Raise RunError if there are files of a trial that the log does not have. It has lost its end
-    if campaign.sqlite was copied without campaign.sqlite-wal."""
-    last = last_trial(run.trials)
-    if last is not None and last >= chosen:
-        raise RunError(
-            f"the log of {run.folder} has lost its end: {run.trials} has files of trial {last}, and the log has "
-            f"{chosen} trials. Restore the log (campaign.sqlite with campaign.sqlite-wal); or, to continue without "
-            f"the lost results, move the files of trials from {chosen} on away"
-        )
-
-
-def check_changes(
-    folder: Path,
-    old: Settings,
-    settings: Settings,
-    say: Callable[[str], None],
-    compared: tuple[str, ...] = (),
-) -> None:
-    """Print the differences from the run's settings `old`, except for keys with a prefix in
-    `compared`.
-
-    Raises RunError if a resume may not change one of these keys.
-    """
-    changes = differences(plain(old), plain(settings))
-    changes = [change for change in changes if not change.key.startswith(compared)]
-    refused = [change for change in changes if not may_change(change.key)]
-    if refused:
-        # the keys of another section are None here
-        differing = [change for change in refused if change.old != change.new]
-        lines = [f"  {change.key}: {change.old!r} became {change.new!r}\n" for change in differing]
-        further = f"  and {len(lines) - _SHOWN} more\n" * (len(lines) > _SHOWN)
-        raise RunError(
-            f"a resume may change only {_CHANGEABLE}; these settings differ from those of {folder}:\n"
-            f"{''.join(lines[:_SHOWN])}{further}"
-            "Restore these values, or start a new run, which learns these results as known_results"
-        )
-    for change in changes:
-        say(f"{change.key}: {change.old} becomes {change.new}")
+    spent = f"{trials_done} of {budget.evaluations} done"
+    if budget.steps is not None:
+        spent = f"{plural(trials_done, 'trial')} done, {now.budget.steps} of {budget.steps} steps"
+    say(f"resuming {old.folder}: {spent}")
+    return settings, parts
 
 
 def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None:
@@ -171,8 +142,7 @@ def reopen(
     Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
     process is running the campaign, and StoreError if the log cannot be read or written.
     """
-    with contextlib.ExitStack() as resources:
-        store = resources.enter_context(run.store())
+    with run.store() as store, contextlib.ExitStack() as resources:
         writer = take(store, run.name, settings=json.dumps(plain(settings)))
         resources.callback(writer.release)
         history = read_history(run)

@@ -23,7 +23,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -129,21 +129,40 @@ def create(settings: Settings, first_events: Sequence[Event], began: str) -> Run
     Raises RunError if files cannot be written or a run with that name exists, and StoreError if the
     log cannot be written.
     """
+    is_new = True
     if settings.run:
         folder = _folder_of(settings)
         link = Path(settings.runs, settings.run)
         if link.is_symlink():
             raise RunError(f"{link} must not be a link when a run starts: remove it, or give the run another name")
         is_new = make_folder(folder)
-    else:
-        folder = _new_folder(settings)
-        is_new = True
+    else:  # named after the campaign and the time
+        name = f"{settings.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        if settings.store != "sqlite":  # another machine may create a folder in the same second, unseen here
+            name += f"-{secrets.token_hex(2)}"
+        names = (name, *(f"{name}-{number}" for number in range(2, 100)))
+        folders = (Path(settings.runs, each).resolve() for each in names)
+        new = next((each for each in folders if make_folder(each)), None)
+        if new is None:
+            raise RunError(f"{Path(settings.runs)} has too many runs named {name}: wait a second")
+        folder = new
     run = Run(folder, _place(settings.store, folder))
     try:
         with run.store() as store:  # first: the log decides which process starts the run
             store.create(run.name, first_events)
         write_settings(run, settings)
-        write_provenance(run, _provenance(run, settings, began))
+        provenance = {
+            "campaign": run.name,
+            "began": credentials.redact(began),
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "working_directory": str(Path.cwd()),
+            "seed": settings.seed,
+            "git_commit": _git_commit(),
+            "python": sys.version.split()[0],
+            "platform": platform.platform(),
+            "versions": {name: _version(name) for name in _VERSIONED},
+        }
+        _write(run.folder / _PROVENANCE, json.dumps(provenance, indent=2) + "\n")
     except BaseException:
         if is_new:
             shutil.rmtree(folder, ignore_errors=True)  # the first error is the important one
@@ -257,28 +276,15 @@ def _write(path: Path, text: str) -> None:
         ) from error
 
 
-def read_provenance(folder: Path) -> dict[str, object]:
-    """Return a run's provenance; empty if it is missing or damaged.
-
-    Raises RunError if the file cannot be read.
-    """
+def _name_in_store(folder: Path) -> str:
+    """Return the campaign's name from the provenance; the folder's name if it is missing or damaged."""
     try:
         provenance = json.loads(files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES))
     except (FileNotFoundError, ValueError):
-        return {}
+        return folder.name
     except OSError as error:
         raise RunError(f"{folder / _PROVENANCE} cannot be read: {error.strerror}") from error
-    return provenance if isinstance(provenance, dict) else {}
-
-
-def write_provenance(run: Run, provenance: Mapping[str, object]) -> None:
-    """Write a run's provenance atomically. Raises RunError."""
-    _write(run.folder / _PROVENANCE, json.dumps(provenance, indent=2) + "\n")
-
-
-def _name_in_store(folder: Path) -> str:
-    """Return the campaign's name from the provenance; if it is lost, the folder's name."""
-    name = read_provenance(folder).get("campaign")
+    name = provenance.get("campaign") if isinstance(provenance, dict) else None
     return name if isinstance(name, str) and name else folder.name
 
 
@@ -306,40 +312,8 @@ def make_folder(folder: Path) -> bool:
         raise RunError(f"the run's folder {name} cannot be created ({error.strerror}): set `runs:`") from error
 
 
-def _new_folder(settings: Settings) -> Path:
-    """Return a new folder named after the campaign and the time.
-
-    If the store is a database, four random digits follow: another machine may create a folder in
-    the same second, which is not visible here.
-    """
-    root = Path(settings.runs)
-    name = settings.name
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    if settings.store != "sqlite":
-        stamp += f"-{secrets.token_hex(2)}"
-    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
-        folder = (root / f"{name}-{stamp}{suffix}").resolve()
-        if make_folder(folder):
-            return folder
-    raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
-
-
 def _place(store: str, folder: Path) -> Place:
     return folder / _LOG if store == "sqlite" else store
-
-
-def _provenance(run: Run, settings: Settings, began: str) -> dict[str, object]:
-    return {
-        "campaign": run.name,
-        "began": credentials.redact(began),
-        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "working_directory": str(Path.cwd()),
-        "seed": settings.seed,
-        "git_commit": _git_commit(),
-        "python": sys.version.split()[0],
-        "platform": platform.platform(),
-        "versions": {name: _version(name) for name in _VERSIONED},
-    }
 
 
 def _version(name: str) -> str:
@@ -352,12 +326,10 @@ def _version(name: str) -> str:
 def _git_commit() -> str | None:
     """Return the working directory's commit, `+changes` if modified; None outside git."""
     try:
-        commit = _git("rev-parse", "HEAD")
-        return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+        commit, changes = (
+            subprocess.run(["git", *command.split()], capture_output=True, text=True, check=True, timeout=10).stdout
+            for command in ("rev-parse HEAD", "status --porcelain --untracked-files=no")
+        )
+        return commit.strip() + ("+changes" if changes.strip() else "")
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(*arguments: str) -> str:
-    process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
-    return process.stdout.strip()

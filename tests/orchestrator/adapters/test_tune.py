@@ -17,13 +17,10 @@ from ray.tune.schedulers import ASHAScheduler
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.adapters.backlog import Backlog
-from bbkb.orchestrator.adapters.tune import BBKBSearch
-from bbkb.orchestrator.adapters.tune_space import TuneSpace
+from bbkb.orchestrator.adapters.tune import Backlog, BBKBSearch, TuneSpace
 from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.results import TrialCurve
 from bbkb.orchestrator.settings.imported import read_tune
-from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of
 from tests.present import present
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
@@ -135,11 +132,7 @@ def test_search_limits_its_concurrent_trials() -> None:
     assert searcher.suggest("c") is None
     searcher.on_trial_complete("a", {"loss": 1.0})
     assert searcher.suggest("c") is not None
-
-
-def test_concurrency_limiter_sets_the_limit() -> None:
-    searcher = search()
-    limited = tune.search.ConcurrencyLimiter(searcher, max_concurrent=1)
+    limited = tune.search.ConcurrencyLimiter(search(), max_concurrent=1)
     assert limited.suggest("a") is not None
     assert limited.suggest("b") is None
 
@@ -213,10 +206,6 @@ def test_wrong_option_is_rejected_before_tune_begins() -> None:
         BBKBSearch(strategy="bbbkb")
     with pytest.raises(ValueError, match="seed must be a whole number"):
         BBKBSearch(seed=-1)
-
-
-def test_argument_section_names_every_parameter() -> None:
-    assert missing_arguments(BBKBSearch) == []
 
 
 def curves(searcher: BBKBSearch) -> tuple[TrialCurve, ...]:

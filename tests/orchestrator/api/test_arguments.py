@@ -52,6 +52,7 @@ def test_arguments_join_the_sections_of_settings() -> None:
 @pytest.mark.parametrize(
     ("section", "mapping"),
     [
+        (8, {"count": 8}),
         (Workers(count=8), {"count": 8}),
         (Workers(count=8, trial_folders=True), {"count": 8, "trial_folders": True}),
         (Workers(count=2, gpus_from="x"), {"count": 2, "gpus_from": "x"}),
@@ -61,15 +62,12 @@ def test_arguments_join_the_sections_of_settings() -> None:
         ),
     ],
 )
-def test_workers_may_be_a_section(section: Workers, mapping: dict[str, Any]) -> None:
+def test_workers_may_be_a_number_or_a_section(section: Workers | int, mapping: dict[str, Any]) -> None:
     expected = resolved(evaluations=5, settings={"workers": mapping})["workers"]
     assert resolved(evaluations=5, workers=section)["workers"] == expected
     assert resolved(evaluations=5, workers=mapping)["workers"] == expected
-    assert resolved(evaluations=5, settings={"workers": section})["workers"] == expected
-
-
-def test_number_of_workers_is_the_count_of_their_section() -> None:
-    assert resolved(evaluations=5, workers=8) == resolved(evaluations=5, workers={"count": 8})
+    if isinstance(section, Workers):
+        assert resolved(evaluations=5, settings={"workers": section})["workers"] == expected
 
 
 def test_tune_runs_with_a_section_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,16 +86,10 @@ def test_sections_join_arguments() -> None:
     assert (joined["workers"]["executor"], joined["workers"]["retries"]) == ("inline", 1)
     assert (joined["budget"]["evaluations"], joined["budget"]["hours"]) == (9, 2.0)
     assert joined["budget"]["stop_when"]["in"] == 4
-    assert resolved(evaluations=5, early_stopping=Asha())["early_stopping"]["rule"] == "asha"
-
-
-def test_steps_without_evaluations_allow_as_many_trials_as_steps() -> None:
+    rule = {"rule": "asha", "reduction": 2.0, "after": 1, "metric": None}
+    for given in (Asha(reduction=2.0), {"rule": "asha", "reduction": 2.0}):
+        assert resolved(evaluations=5, early_stopping=given)["early_stopping"] == rule
     assert resolved(steps=30)["budget"]["evaluations"] == 30
-
-
-def test_early_stopping_may_be_a_section() -> None:
-    rule = resolved(evaluations=5, early_stopping={"rule": "asha", "reduction": 2.0})["early_stopping"]
-    assert rule == {"rule": "asha", "reduction": 2.0, "after": 1, "metric": None}
 
 
 def test_goals_are_objects_or_mappings() -> None:

@@ -1,6 +1,5 @@
 """The search of an optimizer: when it learns, and its log, which can be repeated."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb import CandidateOptimizer
-from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Range, Scalar
-from bbkb.orchestrator.ask_tell.search import Search
-from bbkb.orchestrator.ask_tell.space import NAME, build_search
 from bbkb.orchestrator.bandit.strategy import is_grown
-from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ObjectiveSettings, Settings
-from tests.orchestrator.ask_tell.searches import chosen_strategy, model_of, search_of, with_options
+from tests.orchestrator.ask_tell.searches import model_of, search_of, with_options
 
 X = np.random.default_rng(0).random((120, 2))
 
@@ -94,25 +88,3 @@ def test_pending_pulls_are_the_chosen_arms_without_a_result(steps: list[tuple[in
                 expected.remove(arm)
         assert campaign.pending == expected
         assert len(campaign.state.pending) == len(campaign.state.finished) + len(expected)
-
-
-ENQUEUED: tuple[Mapping[str, Scalar], ...] = ({"x": 0.5, "kind": "b"},)
-
-
-def built(strategy: str = "bbkb", **options: Any) -> Search:
-    settings = Settings(
-        name=NAME,
-        seed=2,
-        objective=ObjectiveSettings(direction="minimize"),
-        space={"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))},
-        enqueue=ENQUEUED,
-        budget=Budget(evaluations=UNLIMITED),
-    )
-    return build_search(settings, chosen_strategy(strategy, options))
-
-
-def test_strategy_of_fixed_candidates_accepts_no_others() -> None:
-    search = built("regularized_evolution")
-    with pytest.raises(ObjectiveError, match="is not a candidate, and the strategy does not support other ones"):
-        search.arms_of([{"x": 0.123, "kind": "a"}])
-    assert search.events == []

@@ -142,12 +142,6 @@ def test_resume_rejects_other_data(bbkb: Bbkb, tmp_path: Path) -> None:
     assert "differ from those at its start" in done.stderr
 
 
-def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> None:
-    status = json.loads(bbkb(finished_campaign, "status", str(run_of(finished_campaign)), "--json").stdout)
-    assert (status["phase"], status["outcome"], status["succeeded"]) == ("closed", "finished", 25)
-    assert "25/25" in bbkb(finished_campaign, "status", str(run_of(finished_campaign))).stdout
-
-
 @pytest.mark.parametrize(
     ("change", "messages"),
     [
@@ -312,11 +306,6 @@ def _field(folder: Path, name: str) -> int:
         return 0
     status = status_of(functools.reduce(apply, events, CampaignState()))
     return int(str(as_plain(status)[name]))
-
-
-def test_schema_is_json(bbkb: Bbkb, tmp_path: Path) -> None:
-    schema = json.loads(bbkb(tmp_path, "schema").stdout)
-    assert "strategy" in schema["properties"]
 
 
 def test_strategies_lists_each_on_a_line(bbkb: Bbkb, tmp_path: Path) -> None:

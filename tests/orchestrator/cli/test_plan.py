@@ -51,8 +51,10 @@ def test_plan_shows_the_first_evaluations_of_the_run(tmp_path: Path, strategy: s
 
 
 def test_dry_run_shows_budget_workers_and_store_and_writes_nothing(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, campaign(tmp_path))
-    for part in ("8 evaluations or 1 h 30 min", "4 (simulated)", "sqlite", "x=0, y=0.5", "nothing was written"):
+    rules = {"no_gain_of": 0.001, "in": 64, "expected_gain_below": "noise"}
+    text = dry_run(tmp_path, campaign(tmp_path, budget={"evaluations": 8, "hours": 1.5, "stop_when": rules}))
+    ends = "8 evaluations or 1 h 30 min or no gain of 0.001 in 64 evaluations or an expected gain below noise"
+    for part in (ends, "4 (simulated)", "sqlite", "x=0, y=0.5", "nothing was written"):
         assert part in text
     assert [path.name for path in tmp_path.iterdir()] == ["planned.yaml"]
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.settings import ObjectiveSettings, Workers
-from bbkb.orchestrator.report.page import render, to_json, write_report
+from bbkb.orchestrator.report.page import page as page_of
+from bbkb.orchestrator.report.page import to_json, write_report
 from bbkb.orchestrator.report.snapshot import settings_set, snapshot, trial_table
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
@@ -64,7 +65,7 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None:
     history = CAMPAIGNS[name].history()
-    page = Page(render(history, "my campaign"))
+    page = Page(page_of("my campaign", snapshot(history, "c"), ""))
     data = page.snapshot
     assert [row[0] for row in data["trials"]["rows"]] == [row.trial for row in history.trials]
     assert [row[-1] for row in data["trials"]["rows"]] == [printable(row.error) for row in history.trials]
@@ -87,13 +88,13 @@ def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None
 @settings(max_examples=examples(15), deadline=None)
 def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
-    expected = [tag for tag, _ in Page(render(plain, "title")).elements]
+    expected = [tag for tag, _ in Page(page_of("title", snapshot(plain, "c"), "")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
     history.settings = replace(history.settings, objective=ObjectiveSettings(command=text), note=text)
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
-    page = Page(render(history, text))
+    page = Page(page_of(text, snapshot(history, text), ""))
     assert [tag for tag, _ in page.elements] == expected
     assert page.snapshot["trials"]["rows"][0][-1] == printable(text)
 
@@ -104,7 +105,7 @@ def test_report_escapes_direction_marks_and_invisible_characters() -> None:
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, text: text})
         row.worker, row.error = text, text
-    page = render(history, text)
+    page = page_of(text, snapshot(history, text), "")
     shown = page + json.dumps(Page(page).snapshot, ensure_ascii=False)
     assert not set("\u202e\u200b\x1b") & set(shown)
     assert r"a\u202eb\u200bc\x1b" in page

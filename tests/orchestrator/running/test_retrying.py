@@ -1,24 +1,20 @@
 """Failed trials are queued again: they keep their index, and nothing else changes."""
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from bbkb.orchestrator.campaign.events import TrialFailed, TrialsReopened, TrialSucceeded
-from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import HeldError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.running.resume import failed_trials, reopen
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.lease import Heartbeat, take
 from bbkb.orchestrator.store.runs import Run, open_run
-from bbkb.orchestrator.store.store import EventStore
 from bbkb.orchestrator.store.verify import Findings, verify
 from bbkb.workers.messages import FailureKind
+from tests.orchestrator import runs
 
 OBJECTIVE = """
 import os
@@ -51,7 +47,7 @@ runs: "{folder}/runs"
 
 
 def bbkb(*arguments: str) -> str:
-    return CliRunner().invoke(app, arguments, catch_exceptions=False, env={"COLUMNS": "200"}).output
+    return runs.bbkb(*arguments).output
 
 
 def run_with_failures(
@@ -74,14 +70,8 @@ def run(tmp_path: Path) -> Run:
     return run_with_failures(tmp_path, "bbkb")
 
 
-@contextlib.contextmanager
-def open_store(run: Run) -> Iterator[EventStore]:
-    with run.store() as store:
-        yield store
-
-
 def verify_run(run: Run) -> Findings:
-    with open_store(run) as store:
+    with run.store() as store:
         return verify(store, run.name)
 
 
@@ -131,7 +121,7 @@ def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
 
 
 def test_run_of_another_process_is_left_alone(run: Run) -> None:
-    with open_store(run) as store:
+    with run.store() as store:
         heartbeat = Heartbeat(take(store, run.name))
         before = store.length(run.name)
         with pytest.raises(HeldError):

@@ -76,12 +76,25 @@ def strategies(name: StrategyName = None) -> None:
             console.print(Text.assemble((f"{listed:<{width}}", "bold"), "  ", summary), soft_wrap=True)
         console.print(Text("`bbkb strategies NAME` explains the options of one", "dim"), soft_wrap=True)
         return
-    strategy = _strategy(name)
+    if ":" in name:
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            strategy = own_strategy(name)
+        except ValueError as error:
+            raise UserError(f"the strategy {name!r} {error}") from error
+    elif name in STRATEGIES:
+        strategy = STRATEGIES[name]
+    else:
+        raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
     console.print(Text.assemble((name, "bold"), "  ", _source(strategy)), soft_wrap=True)
     calibrated = with_preset(strategy, {})
     texts = documentation_of(strategy)
     for field in dataclasses.fields(strategy):
-        default = _default_text(calibrated.get(field.name, default_of(field)))
+        default = calibrated.get(field.name, default_of(field))
+        if dataclasses.is_dataclass(default) and not isinstance(default, type):
+            options = dataclasses.asdict(default)  # of a kernel or a warm start, starting with its name
+            keys = sorted(options, key=lambda key: key != "name")
+            default = "{" + ", ".join(f"{key}: {options[key]}" for key in keys) + "}"
         text = f"  {texts[field.name]}" if field.name in texts else ""
         console.print(Text.assemble("    ", f"{field.name}={default}", (text, "dim")), soft_wrap=True)
 
@@ -89,23 +102,3 @@ def strategies(name: StrategyName = None) -> None:
 def _source(strategy: type[Any]) -> str:
     text = inspect.getdoc(sys.modules[strategy.__module__]) or strategy.__doc__ or ""
     return " ".join(text.split("\n\n")[0].split())
-
-
-def _strategy(name: str) -> type[Any]:
-    if ":" in name:
-        sys.path.insert(0, str(Path.cwd()))
-        try:
-            return own_strategy(name)
-        except ValueError as error:
-            raise UserError(f"the strategy {name!r} {error}") from error
-    if name not in STRATEGIES:
-        raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
-    return STRATEGIES[name]
-
-
-def _default_text(value: object) -> str:
-    """Return a default in the syntax of a campaign file."""
-    if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return str(value)
-    options = dataclasses.asdict(value)  # of a kernel or a warm start, starting with its name
-    return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"

@@ -50,31 +50,25 @@ def init(
     """Write a commented campaign file to start from, and an example objective beside it."""
     if file.exists():
         raise UserError(f"{file} exists already: name another file, or remove it")
-    kind = template or _ask_for_template()
-    values = {"name": _scalar(name_from(file.stem)), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
+    kind = template or Template.FUNCTION
+    if template is None:
+        try:
+            # some versions of typer omit the choices
+            question = f"What is tuned ({', '.join(Template)})"
+            kind = Template(typer.prompt(question, default=kind.value, type=Template, show_choices=False))
+        except typer.Abort:
+            if sys.stdin.isatty():
+                raise
+    name = name_from(file.stem)
+    if yaml.safe_load(name) != name:  # a number, a date or null
+        name = json.dumps(name)
+    values = {"name": name, "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
     console = SafeConsole()
     _write(console, file, _fill(f"{kind.value}.yaml.jinja", values))
     _write(console, file.parent / _COMPANIONS[kind], _fill(f"{_COMPANIONS[kind]}.jinja", values))
     _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")
     named = shlex.quote(str(file))
     say(console, f"check it with: bbkb validate {named}; run it with: bbkb run {named}")
-
-
-def _ask_for_template() -> Template:
-    default = Template.FUNCTION
-    try:
-        # some versions of typer omit the choices
-        question = f"What is tuned ({', '.join(Template)})"
-        return Template(typer.prompt(question, default=default.value, type=Template, show_choices=False))
-    except typer.Abort:
-        if sys.stdin.isatty():
-            raise
-        return default
-
-
-def _scalar(text: str) -> str:
-    """Return the text in YAML, quoted if it would otherwise be a number, a date or null."""
-    return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
 def _fill(template: str, values: Mapping[str, object]) -> str:

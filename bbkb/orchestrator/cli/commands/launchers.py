@@ -3,11 +3,12 @@ writes and, if requested, submits."""
 
 import os
 import re
+import secrets
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -68,13 +69,20 @@ def slurm(
     console = SafeConsole()
     settings = load(file, overrides(set_, run=name))
     run = settings.run or settings.name
+    if container and "://" not in container:
+        image = Path(container).resolve()
+        if not image.exists():
+            raise UserError(
+                f"--container must be an image that every node sees, or a URI such as docker://…, got {image}"
+            )
+        container = str(image)
     allocation = JobResources(
         nodes=nodes,
         cpus=cpus,
         gpus=gpus,
         time=time,
         partition=partition,
-        container=container and _image(container),
+        container=container,
         exclusive=exclusive,
     )
     arguments = [str(file.resolve()), *(part for pair in overrides(set_) for part in ("--set", pair))]
@@ -108,10 +116,16 @@ def ray_job(
     run = settings.run or settings.name
     command = command_for(settings, file, overrides(set_), run, runs=runs, address=address)
     _explain(console, reasons(settings, run))
-    if submit:
-        say(console, _submit_job(command))
-    else:
+    if not submit:
         say(console, f"RAY_AUTH_MODE=token {shlex.join(command)}")
+        return
+    for submission in range(1, _SUBMISSIONS + 1):
+        try:
+            say(console, _command(*command))
+            return
+        except UserError as error:  # Ray's agent on the head may still be starting
+            if submission == _SUBMISSIONS or _NO_AGENT not in str(error):
+                raise
 
 
 @app.command()
@@ -133,7 +147,7 @@ def kuberay(
     run = settings.run or settings.name
     requested = kubernetes.Pods(image=image, pods=pods, cpus=cpus, gpus=gpus, memory=memory, storage=storage)
     text = file.read_text(encoding="utf-8")
-    manifests = kubernetes.manifests_for(requested, settings, text, run, kubernetes.new_token())
+    manifests = kubernetes.manifests_for(requested, settings, text, run, token=secrets.token_hex(32))
     path = (output or Path(f"{run}.kuberay.yaml")).resolve()
     write_file(path, lambda target: files.write_text(target, kubernetes.as_yaml(manifests)))
     _explain(console, kubernetes.reasons(requested, settings, run))
@@ -141,32 +155,11 @@ def kuberay(
     say(console, f"to start it: {shlex.join(['kubectl', 'apply', '-f', str(path)])}")
 
 
-def _image(container: str) -> str:
-    """Return the image's name for the nodes. Raises UserError if a file does not exist."""
-    if "://" in container:
-        return container
-    path = Path(container).resolve()
-    if not path.exists():
-        raise UserError(f"--container must be an image that every node sees, or a URI such as docker://…, got {path}")
-    return str(path)
-
-
 def _explain(console: Console, settings: Iterable[Setting]) -> None:
     table = Table.grid(padding=(0, 2))
     for setting in settings:
         table.add_row(Text(setting.name, "dim"), Text(setting.value), Text(setting.reason, "dim"))
     console.print(table)
-
-
-def _submit_job(command: Sequence[str]) -> str:
-    """Return the output of `ray job submit`, repeated while Ray's agent on the head starts."""
-    for _ in range(_SUBMISSIONS - 1):
-        try:
-            return _command(*command)
-        except UserError as error:
-            if _NO_AGENT not in str(error):
-                raise
-    return _command(*command)
 
 
 def _command(*command: str) -> str:

@@ -73,26 +73,25 @@ def logs_(
         file = run.folder / logs.FILE_NAME
         if not file.is_file():
             raise RunError(f"{file} does not exist: the run has not been started on this machine")
-        pieces = _pieces_of_log(file, follow)
-    else:
-        _check_trial(run, trial, attempt, follow)
-        pieces = _pieces_of_trial(run, trial, attempt, follow)
-    for piece in pieces:
-        write_output(piece)
-
-
-def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> None:
-    """Raise RunError if there is no output and none is to be expected."""
+        log = _GrowingFile(lambda: file, 0, is_log=True)
+        while True:
+            for piece in log.pieces():
+                write_output(piece)
+            if not follow:
+                return
+            time.sleep(_POLL_SECONDS)
     state = _state(run)
     printed = written_attempts(run.trials, trial)
     if not 0 <= trial < state.totals.chosen:
         numbers = f"0 to {state.totals.chosen - 1}" if state.totals.chosen else "which has none yet"
         raise RunError(f"--trial must be a trial of {run.folder}, {numbers}, got {trial}")
-    if (printed if attempt is None else attempt in printed) or (follow and _is_open(state, trial)):
-        return
-    which = f"trial {trial}" if attempt is None else f"attempt {attempt} of trial {trial}"
-    hint = f"; attempts with output: {', '.join(map(str, printed))}" if printed else ""
-    raise RunError(f"{which} has no output in {run.trials}: it printed nothing, or on another machine{hint}")
+    has_output = bool(printed) if attempt is None else attempt in printed
+    if not has_output and not (follow and _is_open(state, trial)):
+        which = f"trial {trial}" if attempt is None else f"attempt {attempt} of trial {trial}"
+        hint = f"; attempts with output: {', '.join(map(str, printed))}" if printed else ""
+        raise RunError(f"{which} has no output in {run.trials}: it printed nothing, or on another machine{hint}")
+    for piece in _pieces(run, trial, attempt, follow):
+        write_output(piece)
 
 
 def _state(run: runs.Run) -> CampaignState:
@@ -130,7 +129,7 @@ class _GrowingFile:
                 yield piece
 
 
-def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> Iterator[bytes]:
+def _pieces(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> Iterator[bytes]:
     """Yield the output of an attempt (default: the newest); `follow`: until the trial ends."""
     shown = 0
     file = None
@@ -149,14 +148,6 @@ def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: boo
         if not is_open:
             return
         time.sleep(_POLL_SECONDS)
-
-
-def _pieces_of_log(path: Path, follow: bool) -> Iterator[bytes]:
-    file = _GrowingFile(lambda: path, 0, is_log=True)
-    yield from file.pieces()
-    while follow:
-        time.sleep(_POLL_SECONDS)
-        yield from file.pieces()
 
 
 app = typer.Typer(help="A database that campaigns share.", no_args_is_help=True, add_completion=False)

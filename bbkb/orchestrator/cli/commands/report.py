@@ -21,7 +21,6 @@ from bbkb.orchestrator.cli.summary import save_report
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history import tables
 from bbkb.orchestrator.history.comparing import side_by_side
-from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.terminal import SafeConsole, say, write_file, write_output
 from bbkb.orchestrator.store import runs
@@ -126,7 +125,17 @@ def export(
     study. A repeated export to any of these three adds only new trials."""
     run = runs.open_run(folder)
     if format_ in _PLACES:
-        _track(read_history(run), run.name, format_, output)
+        target = output or (os.environ.get("MLFLOW_TRACKING_URI") if format_ is Format.MLFLOW else None)
+        if target is None:
+            raise UserError(f"export to {format_} needs --output, for example {_PLACES[format_]}")
+        history = read_history(run)
+        if format_ is Format.MLFLOW:
+            count = trackers.to_mlflow(history, run.name, target)
+        elif format_ is Format.OPTUNA:
+            count = to_optuna(history, run.name, target, Path.cwd())
+        else:
+            count = trackers.to_tensorboard(history, run.name, Path(target))
+        say(SafeConsole(), f"exported {count} new trials to {target}")
         return
     if existing and reports:
         raise UserError("--existing and --reports cannot be combined: each writes a separate table")
@@ -137,19 +146,6 @@ def export(
         return
     for part in parts:
         write_output(part)
-
-
-def _track(history: History, run: str, tracker: Format, output: str | None) -> None:
-    target = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
-    if target is None:
-        raise UserError(f"export to {tracker} needs --output, for example {_PLACES[tracker]}")
-    if tracker is Format.MLFLOW:
-        count = trackers.to_mlflow(history, run, target)
-    elif tracker is Format.OPTUNA:
-        count = to_optuna(history, run, target, Path.cwd())
-    else:
-        count = trackers.to_tensorboard(history, run, Path(target))
-    say(SafeConsole(), f"exported {count} new trials to {target}")
 
 
 def serve(

@@ -4,7 +4,7 @@ quickly, because they read without numpy."""
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -26,7 +26,6 @@ from bbkb.orchestrator.report.terminal import SafeConsole, render, say, write_ou
 from bbkb.orchestrator.store.lease import Watch
 from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
 from bbkb.orchestrator.store.snapshots import current
-from bbkb.orchestrator.store.store import Holding
 from bbkb.orchestrator.wording import duration, is_wall_clock, moment, one_line, plural, printable, size_text
 from bbkb.workers.checkpoints import checkpoints_in
 
@@ -42,7 +41,11 @@ def status(
     if trial is not None:
         _show_trial(run, trial, as_json)
         return
-    state, holding, has_ended = _read(run)
+    with run.store() as store:
+        # read the holder before the log: a session may close in between
+        holding = store.holding(run.name)
+        has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
+        state = current(run, store)
     # long evaluations may log no event for hours, but the heartbeat shows a live process
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
     last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
@@ -62,15 +65,6 @@ def status(
     if checkpoints.trials:
         folders = plural(checkpoints.trials, "trial")
         say(console, f"checkpoints   {size_text(checkpoints.size)} in the folders of {folders}")
-
-
-def _read(run: Run) -> tuple[CampaignState, Holding, bool]:
-    """Return the campaign's state, its holder, and whether the holder has ended."""
-    with run.store() as store:
-        # read the holder before the log: a session may close in between
-        holding = store.holding(run.name)
-        has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
-        return current(run, store), holding, has_ended
 
 
 def _show_trial(run: Run, number: int, as_json: bool) -> None:
@@ -132,13 +126,32 @@ def best(
     taken = state.refresh.recommended or best
     if best is None or taken is None:
         raise RunError(f"{folder} has no best configuration: {state.missing_best}")
-    is_single = len(state.settings.goals.objectives) == 1
+    objectives = state.settings.goals.objectives
     for note in _notes(run, state, best, taken):
         say(SafeConsole(stderr=True), note)
-    text = (
-        _format(as_given(state.settings.space, taken.parameters), format_) if is_single else _front_text(state, format_)
-    )
+    space = state.settings.space
+    front = state.results.front.ordered
+    plain: object = _active(as_given(space, taken.parameters))
+    text = as_arguments(_active(as_given(space, taken.parameters)))
+    if len(objectives) > 1:
+        names = [objective.metric for objective in objectives]
+        plain = [
+            {
+                "objectives": dict(zip(names, member.values, strict=True)),
+                "parameters": _active(as_given(space, member.parameters)),
+            }
+            for member in front
+        ]
+        text = "\n".join(as_arguments(_active(as_given(space, member.parameters))) for member in front)
+    if format_ is BestFormat.JSON:
+        text = json.dumps(plain)
+    elif format_ is BestFormat.YAML:
+        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
     write_output(f"{text}\n".encode())
+
+
+def _active(parameters: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendation) -> Iterator[str]:
@@ -180,48 +193,11 @@ def list_(
         trials = trials_text(found.status)
         rows.append((path.name, began, found.state, trials, found.best, " ".join(found.tags)))
     rows += [(name, "", "unreadable", "", "", "") for name in unreadable]
-    console.print(_aligned(rows), soft_wrap=True)
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Text:
-    """Return a table as text. Each row is one line, however narrow the terminal is, so that `grep`
-    finds whole rows. The first row is the header."""
+    # each row is one line, however narrow the terminal is, so that `grep` finds whole rows
     cells = [[printable(one_line(cell, _LONGEST_CELL)) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     header, *lines = ("  ".join(map(set_cell_size, row, widths)).rstrip() for row in cells)
-    return Text("\n").join([Text(header, "bold"), *map(Text, lines)])
-
-
-def _active(parameters: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in parameters.items() if value is not None}
-
-
-def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
-    active = _active(parameters)
-    if format_ is BestFormat.ARGS:
-        return as_arguments(active)
-    return _dump(active, format_)
-
-
-def _dump(plain: object, format_: BestFormat) -> str:
-    if format_ is BestFormat.JSON:
-        return json.dumps(plain)
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
-
-
-def _front_text(state: CampaignState, format_: BestFormat) -> str:
-    space = state.settings.space
-    if format_ is BestFormat.ARGS:
-        return "\n".join(_format(as_given(space, member.parameters), format_) for member in state.results.front.ordered)
-    names = [objective.metric for objective in state.settings.goals.objectives]
-    front = [
-        {
-            "objectives": dict(zip(names, member.values, strict=True)),
-            "parameters": _active(as_given(space, member.parameters)),
-        }
-        for member in state.results.front.ordered
-    ]
-    return _dump(front, format_)
+    console.print(Text("\n").join([Text(header, "bold"), *map(Text, lines)]), soft_wrap=True)
 
 
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str]]:

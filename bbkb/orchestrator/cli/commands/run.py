@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli import arguments
 from bbkb.orchestrator.cli.arguments import overrides
 from bbkb.orchestrator.errors import RunError, UserError
@@ -38,24 +37,6 @@ def run(
     assignments = overrides(set_, workers)
     settings = load(file, overrides(set_, workers, name))
     check_address(settings, address)
-    begun = _find_begun(settings, or_resume)
-    ray = None if dry_run else start_ray(settings, address)
-    # Ray is starting while this module is imported
-    from bbkb.orchestrator.cli.session import SessionOptions, run_again, run_new
-
-    options = SessionOptions(console=console, address=address, serves=serve, ray=ray)
-    if begun is None:
-        run_new(file, settings, options, assignments, is_dry=dry_run)
-    else:
-        run_again(begun, settings, options, is_dry=dry_run)
-
-
-def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
-    """Return the run to resume, specified by `--run` or the key `run`; None if a new run begins.
-
-    Raises UserError if `or_resume` is given without a name, and RunError if the run exists and
-    `or_resume` is not given.
-    """
     if or_resume and settings.run is None:
         raise UserError(
             "--or-resume must know which run to resume, got no name: add --run NAME, or `run: NAME` to the file"
@@ -66,7 +47,15 @@ def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
             f"--run (or `run:`) must name a new run, got {settings.run}, which exists in {begun.folder}: add "
             "--or-resume to continue it, or give another name"
         )
-    return begun
+    ray = None if dry_run else start_ray(settings, address)
+    # Ray is starting while this module is imported
+    from bbkb.orchestrator.cli.session import SessionOptions, run_again, run_new
+
+    options = SessionOptions(console=console, address=address, serves=serve, ray=ray)
+    if begun is None:
+        run_new(file, settings, options, assignments, is_dry=dry_run)
+    else:
+        run_again(begun, settings, options, is_dry=dry_run)
 
 
 def resume(

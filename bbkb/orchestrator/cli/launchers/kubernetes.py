@@ -5,8 +5,6 @@ This module checks rules of the operator that its schema does not contain: names
 """
 
 import re
-import secrets
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -77,8 +75,19 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
             f"--run must have lower-case letters, digits and hyphens, first a letter, last no hyphen, and at most "
             f"{_LONGEST_NAME} characters on Kubernetes, got {run!r}"
         )
-    _refuse_secrets(campaign, run)
-    refuse_secret_options(plain(settings))
+    # the file becomes a ConfigMap, which many can read
+    for number, line in enumerate(campaign.splitlines(), 1):
+        if redact(line) != line:
+            raise UserError(
+                f"line {number} of the campaign file must not hold a secret on Kubernetes, because many can read the "
+                f"ConfigMap of the campaign file: write ${{VAR}} instead, and put VAR into the Secret {run}-store"
+            )
+    for key, value in leaves(plain(settings)["objective"].get("options") or {}):
+        if _SECRET_KEY.search(key) and isinstance(value, str) and value:
+            raise UserError(
+                f"objective.options.{key} must not hold a secret on Kubernetes, where the file is a ConfigMap that "
+                "many can read: let the objective read it from an environment variable or a file of the image"
+            )
     is_file = settings.store == "sqlite"
     values = {
         "pods": pods,
@@ -96,35 +105,9 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
     return [secret, config, *others]
 
 
-def _refuse_secrets(campaign: str, run: str) -> None:
-    """Raise UserError if the file contains a secret, because the file becomes a ConfigMap."""
-    lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
-    places = [f"line {number} of the campaign file" for number in lines]
-    if places:
-        raise UserError(
-            f"{places[0]} must not hold a secret on Kubernetes, because many can read the ConfigMap of the campaign "
-            f"file: write ${{VAR}} instead, and put VAR into the Secret {run}-store"
-        )
-
-
-def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
-    """Raise UserError if an option's name looks like a secret, for the same reason."""
-    for key, value in leaves(resolved["objective"].get("options") or {}):
-        if _SECRET_KEY.search(key) and isinstance(value, str) and value:
-            raise UserError(
-                f"objective.options.{key} must not hold a secret on Kubernetes, where the file is a ConfigMap that "
-                "many can read: let the objective read it from an environment variable or a file of the image"
-            )
-
-
 def as_yaml(manifests: list[Manifest]) -> str:
     """Return the manifests as one file for `kubectl apply`."""
     return yaml.safe_dump_all(manifests, sort_keys=False, default_flow_style=False, width=120)
-
-
-def new_token() -> str:
-    """Return a token for a new cluster."""
-    return secrets.token_hex(32)
 
 
 def workers_on(pods: Pods, settings: Settings) -> int:

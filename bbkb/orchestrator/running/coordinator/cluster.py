@@ -84,7 +84,14 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     else:
         cluster = _join(named, name)
     _own_processes(cluster.address)  # while they live
-    return replace(cluster, notes=(*cluster.notes, *_room_notes(workers, cpus, gpus)))
+    resources: dict[str, float] = ray.cluster_resources()
+    ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
+    lacking = [
+        f"the cluster has {resources.get(name, 0.0):g} {name}s, {ask} {amount:g}: some will wait"
+        for name, amount in (("CPU", workers * cpus), ("GPU", workers * gpus))
+        if amount > resources.get(name, 0.0)
+    ]
+    return replace(cluster, notes=(*cluster.notes, *lacking))
 
 
 def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
@@ -146,13 +153,12 @@ def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
         notes.append("warning: the Ray dashboard did not start; the campaign runs without it")
     elif url is not None and token is not None:
         notes.append(f"the Ray dashboard asks for the token in {token}")
-    return Cluster(
-        address=_gcs_address(),
-        is_ours=True,
-        is_connected_here=True,
-        notes=(*notes, *_close_to_others(context)),
-        dashboard_url=url,
-    )
+    folder = context.address_info["session_dir"]  # with sockets and logs, which Ray makes readable for everyone
+    try:
+        os.chmod(folder, PRIVATE_FOLDER)
+    except OSError as error:
+        notes.append(f"warning: other users of this machine can read Ray's logs in {folder}: {error.strerror}")
+    return Cluster(address=_gcs_address(), is_ours=True, is_connected_here=True, notes=tuple(notes), dashboard_url=url)
 
 
 def _join(address: str, name: str) -> Cluster:
@@ -161,7 +167,15 @@ def _join(address: str, name: str) -> Cluster:
     try:
         context = _init(name, address=address)
     except (RuntimeError, ValueError, OSError, RayError) as error:
-        raise UserError(_refusal(address, error)) from error
+        if "ersion mismatch" in str(error):
+            remedy = "install the cluster's versions of Ray and Python here, or this machine's there"
+        elif address == "auto":
+            remedy = "start a cluster with `ray start --head`, or leave the address out to use this machine"
+        else:
+            remedy = "if the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+        raise UserError(
+            f"the Ray cluster at {address} must let this process in, got {_first_line(error)}; {remedy}"
+        ) from error
     return Cluster(
         address=_gcs_address(),
         dashboard_url=_dashboard_of(context),
@@ -174,17 +188,6 @@ def _join(address: str, name: str) -> Cluster:
 def _dashboard_of(context: Any) -> str | None:
     url = context.dashboard_url
     return f"http://{url}" if url else None
-
-
-def _close_to_others(context: Any) -> list[str]:
-    """Close the folder of a local Ray, with its sockets and logs, to other users, because Ray makes
-    it readable for everyone. Return a warning if that fails."""
-    folder = context.address_info["session_dir"]
-    try:
-        os.chmod(folder, PRIVATE_FOLDER)
-    except OSError as error:
-        return [f"warning: other users of this machine can read Ray's logs in {folder}: {error.strerror}"]
-    return []
 
 
 def _open_notes(address: str) -> tuple[str, ...]:
@@ -204,32 +207,9 @@ def _init(name: str, **options: Any) -> Any:
     return context
 
 
-def _refusal(address: str, error: Exception) -> str:
-    text = _first_line(error)
-    if "ersion mismatch" in str(error):
-        remedy = "install the cluster's versions of Ray and Python here, or this machine's there"
-    elif address == "auto":
-        remedy = "start a cluster with `ray start --head`, or leave the address out to use this machine"
-    else:
-        remedy = "if the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
-    return f"the Ray cluster at {address} must let this process in, got {text}; {remedy}"
-
-
 def _first_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:3]).rstrip(".") if lines else type(error).__name__
-
-
-def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
-    """Return a sentence for each resource that is insufficient for all workers together."""
-    resources: dict[str, float] = ray.cluster_resources()
-    needs = {"CPU": workers * cpus, "GPU": workers * gpus}
-    ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
-    return tuple(
-        f"the cluster has {resources.get(name, 0.0):g} {name}s, {ask} {amount:g}: some will wait"
-        for name, amount in needs.items()
-        if amount > resources.get(name, 0.0)
-    )
 
 
 def _gcs_address() -> str:

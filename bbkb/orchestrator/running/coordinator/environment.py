@@ -49,7 +49,15 @@ def probe(address: str) -> None:
             f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
             "start one with `ray start --head`, or leave the address out to use this machine"
         ) from error
-    has_tls = _speaks_tls(connection)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Ray checks the certificate later
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with connection, context.wrap_socket(connection):
+            has_tls = True
+    except OSError:
+        has_tls = False
     wants_tls = os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
     if has_tls and not wants_tls:
         raise UserError(
@@ -63,19 +71,6 @@ def probe(address: str) -> None:
         )
 
 
-def _speaks_tls(connection: socket.socket) -> bool:
-    """Return whether the server answers a TLS handshake. Ray checks the certificate later."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    try:
-        with connection, context.wrap_socket(connection):
-            return True
-    except OSError:
-        return False
-
-
 def require_token() -> Path | None:
     """Configure the Ray that is about to start to require a token. Return the file that contains
     the token; None if the environment already specifies a token or another method."""
@@ -87,37 +82,25 @@ def require_token() -> Path | None:
     return Path(os.environ["RAY_AUTH_TOKEN_PATH"])
 
 
-def _remove_leftovers() -> None:
-    """Remove the folders of killed processes whose Ray has ended."""
-    here = Identity.of_this_process().space
-    named = _named_tokens()
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        try:
-            owner = Identity.read((folder / _OWNER).read_text(encoding="utf-8"))
-        except OSError:  # another user's folder, or one that is still being created
-            continue
-        if owner is not None and owner.is_alive(here) is False and str(folder / _TOKEN) not in named:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _named_tokens() -> set[str]:
-    """Return the token files named in the environments of this user's running processes. A Ray may
-    outlive the process that started it."""
-    tokens = set()
+@cache
+def _token_file() -> Path:
+    """Create the file, once per process: Ray's own processes read it repeatedly. Remove the folders of
+    killed processes whose Ray has ended."""
+    # a Ray may outlive the process that started it, so tokens in the environments of processes stay
+    prefix = b"RAY_AUTH_TOKEN_PATH="
+    named = set()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):  # another user's process, or one that has just ended
             variables = environment.read_bytes().split(b"\0")
-            prefix = b"RAY_AUTH_TOKEN_PATH="
-            tokens |= {
-                os.fsdecode(variable.removeprefix(prefix)) for variable in variables if variable.startswith(prefix)
-            }
-    return tokens
-
-
-@cache
-def _token_file() -> Path:
-    """Create the file, once per process: Ray's own processes read it repeatedly."""
-    _remove_leftovers()
+            named |= {os.fsdecode(each.removeprefix(prefix)) for each in variables if each.startswith(prefix)}
+    here = Identity.of_this_process().space
+    for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        try:
+            owner = Identity.read((left / _OWNER).read_text(encoding="utf-8"))
+        except OSError:  # another user's folder, or one that is still being created
+            continue
+        if owner is not None and owner.is_alive(here) is False and str(left / _TOKEN) not in named:
+            shutil.rmtree(left, ignore_errors=True)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
     (folder / _OWNER).write_text(Identity.of_this_process().to_text(), encoding="utf-8")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -62,7 +62,22 @@ class RemoteSession:
         them again. Raises RunError if another actor has an active session of this run. An actor
         whose session has ended is removed.
         """
-        _remove_ended_actor(run)
+        ended = _find(run)  # an actor whose session has ended keeps its result for a watcher
+        if ended is not None:
+            try:
+                is_over = ray.get(ended.answer.remote(0.0), timeout=_ANSWER_SECONDS) is not None
+            except (GetTimeoutError, ActorUnavailableError):
+                is_over = False
+            except RayActorError:
+                is_over = True
+            if not is_over:
+                raise RunError(
+                    f"{run.folder} must not be run twice, and a coordinator on this cluster is running it: watch it "
+                    f"with `{run.command('attach')}`, or end it with `{run.command('stop')}` first"
+                )
+            ray.kill(ended, no_restart=True)
+            while _find(run) is not None:
+                time.sleep(0.05)
         remote: Any = ray.remote(Orchestrator)
         # a SQLite log is in a folder of this machine; with any other store, the actor can run on
         # any node
@@ -202,25 +217,3 @@ def _find(run: Run) -> ActorHandle | None:
         return ray.get_actor(_name(run), NAMESPACE)
     except ValueError:
         return None
-
-
-def _remove_ended_actor(run: Run) -> None:
-    """Remove an actor of this run whose session has ended and that only keeps its result for a
-    watcher."""
-    actor = _find(run)
-    if actor is None:
-        return
-    try:
-        is_over = ray.get(actor.answer.remote(0.0), timeout=_ANSWER_SECONDS) is not None
-    except (GetTimeoutError, ActorUnavailableError):
-        is_over = False
-    except RayActorError:
-        is_over = True
-    if not is_over:
-        raise RunError(
-            f"{run.folder} must not be run twice, and a coordinator on this cluster is running it: watch it with "
-            f"`{run.command('attach')}`, or end it with `{run.command('stop')}` first"
-        )
-    ray.kill(actor, no_restart=True)
-    while _find(run) is not None:
-        time.sleep(0.05)

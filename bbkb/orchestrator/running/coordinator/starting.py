@@ -60,12 +60,6 @@ def leave_store(run: Run) -> None:
         internals.put(run.name, complete, namespace=_NAMESPACE)
 
 
-def with_store(run: Run) -> Run:
-    """Return the run with the URL that `leave_store` wrote; unchanged if it wrote none."""
-    url = internals.get(run.name, namespace=_NAMESPACE)
-    return run if url is None else replace(run, place=bytes(url).decode())
-
-
 def forget_store(name: str) -> None:
     """Remove the URL that `leave_store` wrote for the run with this name."""
     internals.delete(name, namespace=_NAMESPACE)
@@ -172,7 +166,9 @@ def begin(
     Raises the errors of `open_session`, and CampaignError if too many consecutive sessions died
     without progress.
     """
-    run = with_store(open_run(Path(folder), runs_it=True))
+    run = open_run(Path(folder), runs_it=True)
+    if (url := internals.get(run.name, namespace=_NAMESPACE)) is not None:  # of `leave_store`
+        run = replace(run, place=bytes(url).decode())
     stops = False
     if is_restarted:
         events = run.events()

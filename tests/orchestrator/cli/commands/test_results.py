@@ -19,8 +19,8 @@ from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.cli.commands import results as commands
-from bbkb.orchestrator.cli.commands.results import BestFormat, _format
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.facts import as_arguments
 from bbkb.orchestrator.report.progress import best_steps, comparison
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.lease import Identity
@@ -60,7 +60,7 @@ def test_best_prints_a_configuration_for_the_next_script(results: tuple[Result, 
 
 
 def test_best_prints_arguments_with_a_dash_for_argparse() -> None:
-    words = shlex.split(_format({"level": "-O3", "shift": -0.5, "name": "a b", "none": None}, BestFormat.ARGS))
+    words = shlex.split(as_arguments({"level": "-O3", "shift": -0.5, "name": "a b"}))
     parser = argparse.ArgumentParser()
     for name in ("level", "shift", "name"):
         parser.add_argument(f"--{name}")

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from bbkb.orchestrator.campaign.settings import Settings, plain
-from bbkb.orchestrator.cli.launchers.kubernetes import Pods, as_yaml, manifests_for, refuse_secret_options, workers_on
+from bbkb.orchestrator.campaign.settings import Settings
+from bbkb.orchestrator.cli.launchers.kubernetes import Pods, as_yaml, manifests_for, workers_on
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.loading import from_mapping, load
 
@@ -166,11 +167,15 @@ def test_secret_in_the_campaign_file_is_rejected_in_a_config_map(line: str, plac
 
 @pytest.mark.parametrize("key", ["password", "db_password", "api_key", "access-token"])
 def test_secret_among_the_options_of_an_objective_is_rejected(key: str) -> None:
-    resolved = plain(from_mapping(TREE))
+    def with_options(**options: Any) -> list[Any]:
+        settings = from_mapping(TREE)
+        settings = replace(settings, objective=replace(settings.objective, options=options))
+        return manifests_for(Pods(image="i"), settings, "name: sine\n", "first", "a token")
+
     with pytest.raises(UserError, match=rf"^objective\.options\.judge\.{key} must not hold a secret") as error:
-        refuse_secret_options({**resolved, "objective": {"options": {"judge": {key: "geheim"}}}})
+        with_options(judge={key: "geheim"})
     assert "geheim" not in str(error.value)
-    refuse_secret_options({**resolved, "objective": {"options": {"stop_token": "</s>", key: ""}}})
+    assert with_options(stop_token="</s>", **{key: ""})
 
 
 @pytest.mark.skipif(CRDS is None, reason="needs BBKB_KUBERAY_CRDS, a folder with the operator's CRDs")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,14 +30,19 @@ def settings_of(**workers: object) -> Settings:
     )
 
 
-def test_share_of_a_graphics_processor_counts_on_each_one() -> None:
-    assert places_of(settings_of(gpus=0.6), [NODE] * 3, "nodes") == 6
-    assert workers_on(Pods(image="i", pods=3, cpus=4, gpus=2), settings_of(gpus=0.6)) == 6
-
-
-def test_evaluation_on_several_machines_takes_that_many_nodes() -> None:
-    assert places_of(settings_of(machines=2, cpus=3), [NODE] * 5, "nodes") == 2
-    assert places_of(settings_of(machines=3, cpus=2, spread="soft"), [NODE] * 2, "nodes") == 1
+@pytest.mark.parametrize(
+    ("workers", "count", "places"),
+    [
+        ({"gpus": 0.6}, 3, 6),  # a share of a graphics processor counts on each one
+        ({"machines": 2, "cpus": 3}, 5, 2),
+        ({"machines": 3, "cpus": 2, "spread": "soft"}, 2, 1),
+        ({"machines": 8, "cpus": 1, "ray_train": True}, 4, 2),  # workers of a trainer may share a node
+    ],
+)
+def test_evaluations_that_fit_on_the_nodes_are_counted(workers: dict[str, Any], count: int, places: int) -> None:
+    settings = settings_of(**workers)
+    assert places_of(settings, [NODE] * count, "nodes") == places
+    assert workers_on(Pods(image="i", pods=count, cpus=4, gpus=2), settings) == places
 
 
 def test_too_few_nodes_for_one_evaluation_are_rejected() -> None:
@@ -47,8 +53,6 @@ def test_too_few_nodes_for_one_evaluation_are_rejected() -> None:
 
 
 def test_largest_trial_must_fit_if_a_parameter_gives_its_resources() -> None:
-    with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
-        places_of(settings_of(machines=3), [NODE] * 2, "nodes")
     with pytest.raises(UserError, match=r"--gpus must be >= the largest workers\.gpus_from, 4, which .* got 2"):
         workers_on(Pods(image="i", cpus=4, gpus=2), settings_of(gpus_from="gpus"))
 
@@ -71,11 +75,7 @@ def test_nodes_that_one_evaluation_needs_are_counted() -> None:
     assert least_nodes(settings_of(machines=2, cpus=3), [NODE] * 3) == 2
     assert least_nodes(settings_of(machines=3), [NODE] * 4) == 3
     assert least_nodes(settings_of(machines=2, cpus=4), [{"CPU": 3.0}, *[NODE] * 3]) == 3
-
-
-def test_workers_of_a_trainer_may_share_a_node() -> None:
     assert least_nodes(settings_of(machines=8, cpus=1, ray_train=True), [NODE] * 3) == 2
-    assert places_of(settings_of(machines=8, cpus=1, ray_train=True), [NODE] * 4, "nodes") == 2
 
 
 def job_settings(runs: str) -> Settings:

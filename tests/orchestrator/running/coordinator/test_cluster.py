@@ -311,26 +311,18 @@ def test_failed_start_of_ray_is_a_users_error_but_a_programming_error_is_not(
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_ray_may_start_without_its_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {}
-    monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options) or CONTEXT)
-    monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
-    monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
-    connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
-    assert asked["include_dashboard"] is None
-
-
 @pytest.mark.parametrize(("said", "used"), [("", str(4 * cores())), ("1", "1")])
-@pytest.mark.usefixtures("without_connection")
-def test_processes_start_concurrently_unless_the_user_limits_them(
+def test_ray_may_start_without_its_dashboard_and_starts_processes_concurrently_unless_the_user_limits_them(
     said: str, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "RAY_worker_maximum_startup_concurrency"
     monkeypatch.setenv(name, said)
     if not said:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(cluster, "_init", lambda _name, **_options: CONTEXT)
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options) or CONTEXT)
     monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
-    monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
-    connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    connect(None, workers=1, cpus=0.0, gpus=0.0, dashboard=True)
+    assert asked["include_dashboard"] is None
     assert os.environ[name] == used

@@ -1,12 +1,12 @@
-"""`bbkb.orchestrator.api.following`: results are delivered once, with the parameters of their trials."""
+"""`bbkb.orchestrator.running.launch`: results are delivered once, with the parameters of their trials."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from bbkb.orchestrator.api.following import Delivery
 from bbkb.orchestrator.campaign.events import Event, TrialsContinued, TrialStopped
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.campaign.trial_result import TrialResult
+from bbkb.orchestrator.running.launch import Delivery
 from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.events import batch, dispatch, opening, session, success
 from tests.reported import reported
