@@ -29,9 +29,6 @@ from tests.workers.conftest import Start
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
-pytestmark = pytest.mark.usefixtures("ray_cluster")
-
-
 def die(_: Parameters) -> None:
     os._exit(0)
 
@@ -58,7 +55,7 @@ Make = Callable[..., RayExecutor]
 
 
 @pytest.fixture
-def make(start: Start, kind: Kind) -> Make:
+def make(start: Start, kind: Kind, ray_cluster: str) -> Make:
     def make_one(
         objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placement: Any
     ) -> RayExecutor:
