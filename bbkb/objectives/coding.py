@@ -22,10 +22,8 @@ equally far from opposite values. For a choice with one feature, this is one mor
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +33,6 @@ from bbkb.objectives.parameters import (
     OneFeature,
     Parameter,
     Range,
-    Scalar,
     first_value,
     number_of,
     values_of,
@@ -69,13 +66,10 @@ def is_real(parameter: Parameter) -> bool:
 
 def width(parameter: Parameter) -> int:
     """Return the number of features of a parameter."""
-    if count(parameter) == 1:
+    number = count(parameter)
+    if number == 1:
         return 0
-    return len(parameter.choices) if _is_one_hot(parameter) else 1
-
-
-def _is_one_hot(parameter: Parameter) -> TypeGuard[Choice]:
-    return isinstance(parameter, Choice) and len(parameter.choices) <= MOST_ONE_HOT
+    return int(number) if isinstance(parameter, Choice) and number <= MOST_ONE_HOT else 1
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
@@ -105,16 +99,15 @@ def spread_codes(parameter: Parameter, number: int) -> Codes:
 def values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
     """Return the values (A,) of `codes` (A,), with None for NaN."""
     exists = ~np.isnan(codes)
-    if exists.all():
-        return _values(parameter, codes)
-    column = np.full(len(codes), None, dtype=object)
-    column[exists] = _values(parameter, codes[exists]).tolist()
-    return column
-
-
-def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
+    if not exists.all():
+        column = np.full(len(codes), None, dtype=object)
+        column[exists] = values(parameter, codes[exists]).tolist()
+        return column
     if not isinstance(parameter, Range):
-        return _array(parameter.levels)[codes.astype(np.intp)]
+        levels = parameter.levels
+        is_plain = len(set(map(type, levels))) == 1 and isinstance(levels[0], bool | float | str)
+        # an array of exactly these values: numpy would convert (True, 2) to integers
+        return np.array(levels, dtype=None if is_plain else object)[codes.astype(np.intp)]
     if parameter.stride is None:
         numbers = _scaler(parameter).to_value(codes)
         # exactly the given bounds: the scaler's logarithms would turn 0.1 into 0.10000000000000002
@@ -180,7 +173,7 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
     if size == 0:
         return np.empty((len(codes), 0))
     exists = ~np.isnan(codes)
-    if isinstance(parameter, Choice) and not _is_one_hot(parameter):
+    if isinstance(parameter, Choice) and size == 1:  # not one-hot
         levels = np.where(exists, codes, float(len(parameter.choices)))
         return (LEVEL - levels * _NEXT_LEVEL)[:, None]
     if isinstance(parameter, Choice):
@@ -199,7 +192,7 @@ def places(parameter: OneFeature, codes: Codes) -> Codes:
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):
-        return _scaler(parameter).to_vector(_values(parameter, codes).astype(np.float64))
+        return _scaler(parameter).to_vector(values(parameter, codes).astype(np.float64))
     return codes / max(1.0, count(parameter) - 1.0)
 
 
@@ -268,10 +261,3 @@ def _digits(number: float) -> int:
     """Return the number of decimals in the shortest representation of `number`."""
     exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
-
-
-def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
-    """Return an array of exactly these values; numpy would convert (True, 2) to integers."""
-    if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
-        return np.array(allowed)
-    return np.array(allowed, dtype=object)
