@@ -29,6 +29,7 @@ from tests.workers.conftest import Start
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
+
 def die(_: Parameters) -> None:
     os._exit(0)
 
