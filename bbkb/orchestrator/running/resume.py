@@ -13,7 +13,6 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.history.fold import History, TrialRow
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.session.build import Function, Parts, build
 from bbkb.orchestrator.settings.changes import CHANGEABLE, differences, may_change
@@ -24,7 +23,6 @@ from bbkb.orchestrator.wording import plural
 from bbkb.workers.messages import FailureKind, Trial
 from bbkb.workers.output import last_trial
 
-EVERY_KIND = frozenset(FailureKind)
 _SHOWN = 10  # the number of differences in the message of a refused resume
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 _MORE = "raise budget.evaluations"
@@ -127,17 +125,8 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
     return command, f"fix the cause and add --retry-failed, or {_MORE}" if is_failed else _MORE
 
 
-def failed_trials(history: History, kinds: Collection[FailureKind] = EVERY_KIND) -> list[TrialRow]:
-    """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
-    return [
-        row for row in history.trials if row.status == "failed" and FailureKind(row.error.partition(":")[0]) in kinds
-    ]
-
-
-def reopen(
-    run: runs.Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND
-) -> tuple[int, CampaignState]:  # fmt: skip
-    """Queue the failed trials of a run again for the next session.
+def reopen(run: runs.Run, settings: Settings, kinds: Collection[FailureKind]) -> tuple[int, CampaignState]:
+    """Queue the trials of a run whose last attempt failed with one of `kinds` again for the next session.
 
     Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
     process is running the campaign, and StoreError if the log cannot be read or written.
@@ -146,7 +135,7 @@ def reopen(
         writer = take(store, run.name, settings=json.dumps(plain(settings)))
         resources.callback(writer.release)
         history = read_history(run)
-        failed = failed_trials(history, kinds)
+        failed = [row for row in history.trials if row.status == "failed" and row.error.partition(":")[0] in kinds]
         state = history.campaign
         if failed:
             reopened = TrialsReopened(
