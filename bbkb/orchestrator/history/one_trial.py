@@ -144,7 +144,7 @@ def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float
     rewards = np.array([history.sign * fmean(of_arm) for of_arm in values.values()])
     try:
         scale = Scale(rewards, Outputs(str(model.get("outputs"))))
-    except ValueError:  # written by another version
+    except ValueError:  # the model of a strategy of the user
         return None
     return lambda score: history.sign * float(scale.rewards(np.array([score]))[0])
 
