@@ -3,6 +3,7 @@ the best configuration, and the axes of parallel coordinates."""
 
 import dataclasses
 import math
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -83,6 +84,16 @@ def test_surrogate_resolves_the_space_if_most_results_are_near_the_optimum() -> 
         row.pick = dataclasses.replace(row.pick, parameters=same | {"dropout": 0.3 + 1e-4 * place})
     surrogate = present(fit_surrogate(history))
     assert np.corrcoef(surrogate.mean[:40], surrogate.values[:40])[0, 1] > 0.9
+
+
+def test_memory_of_the_surrogate_grows_linearly_with_the_levels_of_a_choice(tmp_path: Path) -> None:
+    space: Space = {"level": Choice(tuple(range(4000))), "x": Range(0.0, 1.0)}
+    history = history_of(tune_here(tmp_path, lambda level, x: (level % 7) + x, space, evaluations=20))
+    tracemalloc.start()
+    present(fit_surrogate(history))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64e6  # one number for each pair of levels would take 128 MB
 
 
 def test_slices_have_one_panel_per_parameter_and_draw_nothing_between_choices(surrogate: Surrogate) -> None:
