@@ -81,7 +81,9 @@ def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]
         unknown = [name for name in names if name not in space]
         if unknown:
             rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
-            yield (operand.name,), rule + did_you_mean(unknown[0], space)
+            is_sum = unknown[0] == "sum" and operand.operator == "in"
+            remedy = "; a sum needs a bound, such as {sum: [a, b], above: 1}" if is_sum else ""
+            yield (operand.name,), rule + (remedy or did_you_mean(unknown[0], space))
         elif not isinstance(operand.bound, tuple):
             for name in names:
                 if not all(

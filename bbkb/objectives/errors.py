@@ -43,6 +43,20 @@ def has_users_frame(error: BaseException) -> bool:
     return any(not _is_ours(frame) and not is_installed(frame.f_code.co_filename) for frame in frames)
 
 
+def users_cause(error: BaseException) -> BaseException | None:
+    """Return the nearest cause of an error that has passed the user's code; None if none has."""
+    cause = error.__cause__ or error.__context__
+    while cause is not None and not has_users_frame(cause):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def is_raised_in(error: BaseException, *packages: str) -> bool:
+    """Return whether a module in one of these packages has raised an error."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return bool(frames) and str(frames[-1].f_globals.get("__name__", "")).startswith(packages)
+
+
 def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "bbkb"
 

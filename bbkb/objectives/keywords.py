@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
-from bbkb.objectives.errors import BbkbError, has_users_frame
+from bbkb.objectives.errors import BbkbError, has_users_frame, users_cause
 
 Callee = TypeVar("Callee", bound=Callable[..., Any])
 
@@ -109,9 +109,6 @@ def checks_arguments(callee: Callee) -> Callee:
         except mistakes as error:
             if has_users_frame(error):
                 raise
-            cause = error.__cause__ or error.__context__
-            while cause is not None and not has_users_frame(cause):
-                cause = cause.__cause__ or cause.__context__
-            raise error.with_traceback(None) from cause
+            raise error.with_traceback(None) from users_cause(error)
 
     return cast(Callee, checked)

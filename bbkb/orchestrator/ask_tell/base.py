@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bbkb.objectives.errors import has_users_frame, is_raised_in, users_cause
 from bbkb.objectives.keywords import arguments_of, refuse_unknown
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
@@ -61,9 +62,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+_CHECKING = ("bbkb.objectives", "bbkb.orchestrator.ask_tell")  # the packages that find a user's mistakes
+
+
 def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenate[Owner, P], R]:
     """Return `method` such that it waits until no other thread is in an exclusive method of the
-    same object, and computes with one thread of BLAS. Exclusive methods may call each other.
+    same object, and computes with one thread of BLAS. Exclusive methods may call each other. The
+    tracebacks of a user's mistakes end near the user's line.
 
     Args:
         method: a method, or the function of a property.
@@ -74,8 +79,14 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
     @functools.wraps(method)
     def wait_and_call(self: Owner, /, *args: P.args, **options: P.kwargs) -> R:
         refuse_unknown(method.__qualname__, options, arguments)
-        with self._lock, blas_threads(1):
-            return method(self, *args, **options)
+        try:
+            with self._lock, blas_threads(1):
+                return method(self, *args, **options)
+        except (ObjectiveError, ValueError) as error:
+            # other errors are of a strategy or of this project, and need their frames
+            if has_users_frame(error) or not is_raised_in(error, *_CHECKING):
+                raise
+            raise error.with_traceback(None) from users_cause(error)
 
     return wait_and_call
 

@@ -44,6 +44,7 @@ from bbkb.orchestrator.campaign.trial_result import Trials
 from bbkb.orchestrator.engine.pool import Pool, grows_in
 from bbkb.orchestrator.settings.checks import deviation_rule
 from bbkb.orchestrator.settings.loading import checked_goals
+from bbkb.orchestrator.settings.mistakes import RefusalError
 from bbkb.orchestrator.settings.options import adapter
 from bbkb.orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
@@ -185,7 +186,10 @@ class Optimizer(AskTell):
         if isinstance(space, SearchSpace):  # it contains its forbidden combinations
             full = space
         else:
-            clauses = build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
+            try:
+                clauses = build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
+            except RefusalError as error:
+                raise RefusalError(problem.below("forbid") for problem in error.problems) from None
             full = SearchSpace(build_space(check_space(space, "use CandidateOptimizer(array)")), clauses)
         if problems := prior_problems(full.parameters, instance):
             raise ObjectiveError(str(problems[0]))

@@ -6,7 +6,7 @@ import pickle
 import re
 import threading
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,32 @@ PRIORS: Space = {
     "x": Range(0.0, 1.0, prior=0.3, confidence="high"),
     "model": Choice(("svm", "forest"), prior="svm"),
 }
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda optimizer: optimizer.tell({"x": 3.0}, 1.0), "x must be from 0 to 1, got 3"),
+        (lambda optimizer: optimizer.tell({"x": 0.3}, "a"), "a value must be a finite number, got 'a'"),
+        (lambda optimizer: optimizer.ask(0, fixed={"x": 0.5}), "limit must be >= 1, got 0"),
+        (lambda optimizer: optimizer.ask(fixed={"y": 0.5}), "y is not a parameter of the space"),
+        (lambda optimizer: optimizer.ask()[0].report(1.0, -1), "step must be >= 1, got -1"),
+        (lambda optimizer: optimizer.best, "best needs at least one value"),
+    ],
+)
+def test_mistake_is_raised_near_the_users_line(call: Callable[[Optimizer], object], message: str) -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+    with pytest.raises((ObjectiveError, ValueError), match=message) as caught:
+        call(optimizer)
+    assert len(caught.traceback) <= 4  # this test, the lambda, a trial's method, the optimizer's
+
+
+def test_forbidden_combination_with_a_mistake_is_named() -> None:
+    space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
+    with pytest.raises(ValueError, match=r"^forbid\.1: x must be compared by above"):
+        Optimizer(space, "minimize", forbid=[{"x": {"above": 0.5}}, {"x": {"abve": 1}}])
+    with pytest.raises(ObjectiveError, match=r"forbid\.0\.sum .*; a sum needs a bound, such as"):
+        Optimizer(space, "minimize", forbid=[{"sum": ["x", "y"]}])
 
 
 def test_recommendation_respects_the_deviations_of_results(tmp_path: Path) -> None:
