@@ -542,11 +542,15 @@ def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
 
 
 def has_plateau(state: SparseState) -> bool:
-    """Return whether at least half of the pulled arms have the best mean reward, and not because of
-    noise. The calibrated model then cannot learn where rewards are better."""
+    """Return whether the calibrated model cannot learn where rewards are better: at least half of the pulled
+    arms have the best mean reward, and not because of noise; or, with several rewards, all pulled arms violate
+    a constraint equally."""
     calibration = state.calibration
-    if calibration is None or not state.goals.is_single or not state.pulls.total:
+    if calibration is None or not state.pulls.total:
         return False
+    if not state.goals.is_single:
+        margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
+        return any(len(one) > 1 and one.min() == one.max() < 0.0 for one in margins)
     has_noise = state.pulls.varies or is_noisy(calibration.fitted)
     means = mean_rewards(state.pulls)
     return not has_noise and bool(np.median(means) == means.max())

@@ -35,7 +35,6 @@ from bbkb.orchestrator.bandit.arms import Arms, Layout, as_arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.model.outputs import mean_rewards
 from bbkb.orchestrator.bandit.options import Options
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.argmax_queue import NOTHING
@@ -224,16 +223,10 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
 
 
 def extend_failed_start(state: S, rng: np.random.Generator) -> S:
-    """Return the state after a `tell`. If the whole warm start failed, or all its results violate a
-    constraint to the same extent, it is extended by as many uniformly drawn arms as it has, at most
-    `RESTART`, so that every worker has a trial. Other states are returned unchanged, without a
-    draw."""
-    margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
-    # with equal margins below 0, the model cannot learn where the constraint is satisfied
-    is_uninformed = not state.pulls.total or any(
-        len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins
-    )
-    if not is_uninformed or state.remaining_start() or not len(state.available):
+    """Return the state after a `tell`. If the whole warm start failed, it is extended by as many
+    uniformly drawn arms as it has, at most `RESTART`, so that every worker has a trial. Other states
+    are returned unchanged, without a draw."""
+    if state.pulls.total or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
     further: list[int] = rng.choice(state.available, size=count, replace=False).tolist()

@@ -187,6 +187,18 @@ def test_search_satisfies_a_constraint_that_all_first_results_violate_equally(se
     assert is_feasible[state.pulls.arms].any()
 
 
+@pytest.mark.parametrize(("last", "is_spread"), [(-1.0, True), (-2.0, False), (0.0, False)])
+def test_picks_cover_the_space_as_long_as_all_results_violate_a_constraint_equally(
+    last: float, is_spread: bool
+) -> None:
+    state = strategy().init(Arms.of(POINTS, repeats=False).with_goals(Goals(1, 1)), np.random.default_rng(0))
+    told = [Observation(arm, float(POINTS[arm, 0]), (-1.0,)) for arm in state.initial[:-1]]
+    told.append(Observation(state.initial[-1], 0.0, (last,)))
+    state = strategy().tell(state, told, np.random.default_rng(0))
+    picks = choice(strategy().ask(state, [], 6)).picks
+    assert all((pick.reason == "spread") == is_spread for pick in picks)
+
+
 def test_constraint_is_not_considered_satisfied_if_two_violations_are_known() -> None:
     goals = Goals(1, 1)
     state = strategy().init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
