@@ -62,8 +62,8 @@ class Coding:
     @cached_property
     def columns(self) -> dict[str, Indices]:
         """The features of each parameter that varies."""
-        numbers = range(self.arms.parameter_count)
-        positions = {f"p{number}": np.flatnonzero(self.arms.parameters == number) for number in numbers}
+        numbers = range(self.arms.layout.parameter_count)
+        positions = {f"p{number}": np.flatnonzero(self.arms.layout.parameters == number) for number in numbers}
         return {
             name: columns for name, columns in positions.items() if np.ptp(self._features[:, columns], axis=0).any()
         }
@@ -102,7 +102,8 @@ class Coding:
         distance = np.zeros(len(self.arms))
         for name, columns in self.columns.items():
             place = self._place(name, len(columns), suggested[name])
-            difference = (self._features[:, columns] - place) / self.arms.extents[int(self.arms.parameters[columns[0]])]
+            parameter = int(self.arms.layout.parameters[columns[0]])
+            difference = (self._features[:, columns] - place) / self.arms.layout.extents[parameter]
             distance += (difference**2).sum(axis=1)
         distance[excluded] = np.inf
         return int(distance.argmin())
@@ -291,7 +292,7 @@ def _note(study: "Study", coding: Coding, reward: float) -> Notes:
 
 def _arms_to_exclude(state: OptunaState, running: Sequence[int]) -> Indices:
     """Return arms that may not be pulled: set aside or, if none repeats, pulled or running."""
-    if state.arms.repeats:
+    if state.arms.layout.repeats:
         return state.set_aside
     return np.unique(np.concatenate((state.set_aside, state.pulls.arms, np.array(running, np.intp))))
 

@@ -117,9 +117,9 @@ class CandidateOptimizer(AskTell):
         return {
             "arms": {
                 "features": base64.b64encode(features.getvalue()).decode("ascii"),
-                "parameters": arms.parameters.tolist(),
-                "extents": arms.extents.tolist(),
-                "repeats": arms.repeats,
+                "parameters": arms.layout.parameters.tolist(),
+                "extents": arms.layout.extents.tolist(),
+                "repeats": arms.layout.repeats,
                 "is_sequence": arms.layout.is_sequence,
             },
             "strategy": dumped,

@@ -75,26 +75,6 @@ class Arms:
         """Return these arms with `goals`."""
         return replace(self, goals=goals)
 
-    @property
-    def parameters(self) -> Indices:
-        """See `Layout`."""
-        return self.layout.parameters
-
-    @property
-    def extents(self) -> Floats:
-        """See `Layout`."""
-        return self.layout.extents
-
-    @property
-    def repeats(self) -> bool:
-        """See `Layout`."""
-        return self.layout.repeats
-
-    @property
-    def parameter_count(self) -> int:
-        """The number of parameters, p."""
-        return self.layout.parameter_count
-
     @staticmethod
     def of(
         features: ArrayLike,

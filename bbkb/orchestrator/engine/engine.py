@@ -384,7 +384,7 @@ class Engine:
             if isinstance(event, CampaignCreated):
                 self.model = self.strategy.init(self._arms(), self.rng(INIT))
             elif (layout := getattr(model, "layout", None)) is not None:  # a resume has changed it
-                self.model = replace(model, layout=replace(layout, repeats=self._arms().repeats))
+                self.model = replace(model, layout=replace(layout, repeats=self._arms().layout.repeats))
         self.state = state
 
 

@@ -55,7 +55,8 @@ class Pool:
     def of_rows(arms: Arms) -> "Pool":
         """Return the rows of an array as candidates with one parameter, their index."""
         columns = {"candidate": np.arange(len(arms))}
-        return Pool(Candidates(arms.features, columns, arms.parameters, arms.repeats), grows=False, rows=arms)
+        candidates = Candidates(arms.features, columns, arms.layout.parameters, arms.layout.repeats)
+        return Pool(candidates, grows=False, rows=arms)
 
     def __len__(self) -> int:
         return len(self.candidates)

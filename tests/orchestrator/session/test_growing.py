@@ -113,7 +113,7 @@ def test_log_cut_anywhere_leads_to_the_same_state(campaign: Make) -> None:
         before, after = replay(problem, events[:place]), replay(problem, events[: place + 1])
         assert len(after.pool.candidates) == len(cast(SparseState, after.model).model.arms)
         assert len(after.pool.candidates) == len(before.pool.candidates) + cast(CandidatesGrown, events[place]).size
-        assert cast(SparseState, after.model).milestones.grown_at == before.model.pulls.total
+        assert cast(SparseState, after.model).grown_at == before.model.pulls.total
 
 
 def test_resume_continues_growing_and_a_replay_repeats_every_choice_and_growth(campaign: Make) -> None:

@@ -65,7 +65,11 @@ def _links(curves: Curves) -> tuple[list[int], list[_Pooled]]:
     while steps[-1] > max(2, curves.first):
         steps.append(math.ceil(curves.end / 2 ** len(steps)))
     steps.reverse()
-    reported = _rare_reports(curves.trials)
+    # the steps of all reports if a trial skips an octave; otherwise none: curves lack later reports of an octave,
+    # so that any step may have been reported
+    lengths = ([step.bit_length() for step in curve.steps] for curve in curves.trials)
+    is_rare = any(later - length >= 2 for curve in lengths for length, later in pairwise(curve))
+    reported = sorted({step for curve in curves.trials for step in curve.steps}) if is_rare else []
     links = []
     variance = 1.0  # of the values at a step among the trials that reached it
     typical = _Pooled(math.atanh(TYPICAL_LINK), TYPICAL_TRIALS)
@@ -86,15 +90,6 @@ def _correlations(steps: Sequence[int], links: Sequence[_Pooled], deviations: fl
     likely = [_positive(link.z - deviations / math.sqrt(link.trials)) for link in links]
     correlations = [math.prod(likely[at:]) for at in range(len(steps))]
     return [[step, round(correlation, 3)] for step, correlation in zip(steps, correlations, strict=True)]
-
-
-def _rare_reports(trials: Sequence[TrialCurve]) -> list[int]:
-    """Return the steps of all reports if a trial skips an octave. Otherwise return none: curves lack
-    later reports of an octave, so that any step may have been reported."""
-    lengths = ([step.bit_length() for step in curve.steps] for curve in trials)
-    if all(later - length < 2 for curve in lengths for length, later in pairwise(curve)):
-        return []
-    return sorted({step for curve in trials for step in curve.steps})
 
 
 def _last_report(reported: Sequence[int], step: int) -> int:
@@ -123,15 +118,10 @@ def _link(trials: Sequence[TrialCurve], step: int, later: int, variance: float) 
     before = scores[np.array(continued)]
     after = _normal_scores([_value_at(curve, later) for curve in compress(reached, continued)])
     variance *= float(before.var()) or 1.0
-    found = _corrected(float(np.mean(_normal_scores(before) * after)), variance)
-    return _Pooled(math.atanh(found), count - _LEAST_TRIALS + 1), variance
-
-
-def _corrected(correlation: float, variance: float) -> float:
-    """Return ρ as defined in the module's docstring; `variance` is 1/u²."""
-    ratio = min(_LARGEST_RATIO, 1.0 / math.sqrt(variance))
-    corrected = correlation * ratio / math.sqrt(1.0 + correlation**2 * (ratio**2 - 1.0))
-    return min(_LARGEST, max(-_LARGEST, corrected))
+    correlation = float(np.mean(_normal_scores(before) * after))
+    ratio = min(_LARGEST_RATIO, 1.0 / math.sqrt(variance))  # u
+    found = correlation * ratio / math.sqrt(1.0 + correlation**2 * (ratio**2 - 1.0))  # ρ
+    return _Pooled(math.atanh(min(_LARGEST, max(-_LARGEST, found))), count - _LEAST_TRIALS + 1), variance
 
 
 def _positive(z: float) -> float:

@@ -1,15 +1,15 @@
 """Forecasts of unfinished trials, and the stopped trials that are worth continuing."""
 
 import math
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
-from bbkb.orchestrator.bandit.sparse.state import Knowledge, SparseState
+from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.strategy import ALL_CHOSEN, Choose, Decision, Pick, TrialForecast, Wait
 
 FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations
@@ -22,7 +22,12 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     evidence = state.curve_evidence
     if evidence is None:
         return ()
-    unseen_variance = _unseen_variance(state.knowledge, evidence)
+    # the variance that all forecasts share before any trial has reached the last step: curves, and results
+    # without a curve, contain no information about later steps than the largest one that was reported
+    values = evidence.values
+    reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
+    furthest = float(curve_kernel(state.model).times(reported).max(initial=0.0))
+    unseen_variance = UNSEEN_VARIANCE * (1.0 - furthest)
     numbers = np.array(sorted(trials), np.intp)
     paused = state.curve_state.paused
     predictions = state.knowledge.predictions(np.setdiff1d(numbers, paused).tolist())
@@ -33,17 +38,6 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
         if predictions is not None
         for forecast in _of(predictions, evidence, only, unseen_variance)
     )
-
-
-def _unseen_variance(knowledge: Knowledge, evidence: CurveEvidence) -> float:
-    """Return the variance that all forecasts share before any trial has reached the last step:
-    curves contain no information about later steps than the largest one that was reported. Results
-    without a curve contain none either. It does not affect any pick.
-    """
-    values = evidence.values
-    reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
-    furthest = float(curve_kernel(knowledge.model).times(reported).max(initial=0.0))
-    return UNSEEN_VARIANCE * (1.0 - furthest)
 
 
 def _of(
@@ -96,7 +90,12 @@ class PausedTrials:
         bounds = predictions.means + deviations * spread
         curves = state.knowledge.curves.by_trial.values()
         diverged = [curve.arm for curve in curves if curve.has_diverged]
-        self._left = _descending(predictions, bounds, {*pending, *diverged, *state.set_aside.tolist()})
+        excluded = {*pending, *diverged, *state.set_aside.tolist()}
+        self._left = (  # by descending bound; for equal bounds, the latest first
+            PausedCandidate(int(predictions.trials[at]), int(predictions.arms[at]), float(bounds[at]))
+            for at in np.argsort(bounds, kind="stable")[::-1].tolist()
+            if int(predictions.arms[at]) not in excluded
+        )
         self._best = next(self._left, None)
 
     def take(self, mean: float, variance: float) -> PausedCandidate | None:
@@ -120,15 +119,6 @@ class PausedTrials:
             yield best
 
 
-def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
-    """Yield the trials whose arms are not `excluded`, by descending bound and, for equal bounds,
-    the latest first."""
-    for at in np.argsort(bounds, kind="stable")[::-1].tolist():
-        arm = int(predictions.arms[at])
-        if arm not in excluded:
-            yield PausedCandidate(int(predictions.trials[at]), arm, float(bounds[at]))
-
-
 def competing_trials(state: SparseState, pending: Sequence[int], deviations: float) -> PausedTrials | None:
     """Return the paused trials that compete with new ones; None if there are none."""
     curves = state.curve_state
@@ -139,15 +129,10 @@ def competing_trials(state: SparseState, pending: Sequence[int], deviations: flo
 def without_new_arms(
     state: SparseState, pending: Sequence[int], limit: int, deviations: float
 ) -> Decision | None:  # fmt: skip
-    """Return the choice if no arm may begin a new trial; None if one may."""
+    """Return the choice if no arm may begin a new trial: the most promising stopped trials, at most `limit`,
+    those without a prediction last; None if one may. Without stopped trials, there is nothing to choose."""
     if len(state.blocked_arms(pending)) < len(state.model.arms):
         return None
-    return _continued(state, pending, limit, deviations)
-
-
-def _continued(state: SparseState, pending: Sequence[int], limit: int, deviations: float) -> Decision:
-    """Continue the most promising stopped trials, at most `limit`, those without a prediction last. Without
-    stopped trials, there is nothing to choose."""
     ordered = [(each.trial, each.arm) for each in PausedTrials(state, pending, deviations).rest()]
     known = state.curve_state.known.by_trial
     excluded = {trial for trial, _ in ordered}

@@ -299,14 +299,6 @@ class Peak:
         return picks if after <= PATIENCE else self.results + int(PATIENCE * (1.0 + math.log(after / PATIENCE)))
 
 
-@dataclass(frozen=True)
-class Milestones:
-    """The number of results at the latest events of a search."""
-
-    grown_at: int = 0  # the number of pulls when arms were last appended
-    peak: Peak = field(default_factory=Peak)
-
-
 @dataclass(frozen=True, eq=False)
 class CurveState:
     """The learning curves of the trials, and the paused trials."""
@@ -324,11 +316,6 @@ class CurveState:
     def learn(self) -> "CurveState":
         """Return the state after a `tell` has learned the pending curves."""
         return self if self.unlearned is None else replace(self, known=self.unlearned, unlearned=None)
-
-    def paused_arms(self) -> Indices:
-        """Return the arms of the paused trials whose curves are known."""
-        curves = (self.known.by_trial.get(trial) for trial in self.paused.tolist())
-        return np.array([curve.arm for curve in curves if curve is not None], np.intp)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,7 +341,8 @@ class SparseState:
     # arms that could not be evaluated, ascending; empty if the strategy does not learn from them
     failed: Indices = field(default_factory=_no_numbers)
     curve_state: CurveState = field(default_factory=CurveState)
-    milestones: Milestones = field(default_factory=Milestones)
+    grown_at: int = 0  # the number of pulls when arms were last appended
+    peak: Peak = field(default_factory=Peak)
     # (A,), the quality that the user expects of each arm, relative to the best; None without
     # expectation
     log_prior: Floats | None = None
@@ -441,7 +429,9 @@ class SparseState:
         if self.repeats and not len(self.curve_state.paused):
             return self.set_aside
         if self.repeats:  # a stopped trial is continued; its configuration is not restarted
-            return np.union1d(self.set_aside, self.curve_state.paused_arms())
+            curves = self.curve_state.known.by_trial
+            paused = [curves[trial].arm for trial in self.curve_state.paused.tolist() if trial in curves]
+            return np.union1d(self.set_aside, np.array(paused, np.intp))
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def picks_left(self, pending: Sequence[int], limit: int) -> int:
@@ -486,8 +476,7 @@ class SparseState:
         aside = np.array(retired, np.intp)
         set_aside = read_only(np.union1d(self.set_aside, aside), np.intp)
         outside = read_only(np.union1d(self.outside, aside[aside >= len(self.model.arms)]), np.intp)
-        milestones = replace(self.milestones, grown_at=self.pulls.total)
-        after = replace(self, set_aside=set_aside, outside=outside, milestones=milestones)
+        after = replace(self, set_aside=set_aside, outside=outside, grown_at=self.pulls.total)
         if not len(features):
             return after
         if self.log_prior is not None and log_prior is not None:
@@ -517,7 +506,7 @@ class SparseState:
             round=self.round + 1,
             set_aside=with_set_aside(self.set_aside, observations),
             curve_state=self.curve_state.learn(),
-            milestones=replace(self.milestones, peak=self.milestones.peak.after(pulls)),
+            peak=self.peak.after(pulls),
         )
 
 

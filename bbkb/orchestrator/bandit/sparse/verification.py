@@ -375,7 +375,7 @@ def repeat_due(
     """Return the arm that the next pick repeats, and the reason, while other arms are left; None if
     it does not repeat one. See `next_arm`."""
     picks = state.picks_before(len(open_pulls))
-    peak = state.milestones.peak
+    peak = state.peak
     explores = peak.explorations(picks + 1) > peak.explorations(picks)
     if not explores and has_best(state) and not has_plateau(state):
         best = estimates().best(state.blocked_arms())
@@ -392,5 +392,5 @@ def is_verification_due(state: SparseState, open_pulls: Sequence[int], share: fl
     most one repeat is pending."""
     if not state.pulls.varies and np.isin(np.array(open_pulls, np.intp), state.pulls.arms).any():
         return False
-    number = state.milestones.peak.explorations(state.picks_before(len(open_pulls)) + 1)
+    number = state.peak.explorations(state.picks_before(len(open_pulls)) + 1)
     return math.floor((number + 1) * share) > math.floor(number * share)

@@ -109,9 +109,9 @@ def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
     rise."""
     if not share:
         return False
-    is_plateau = state.pulls.total - state.milestones.peak.results >= max(PLATEAU, 2 * open_pulls)
+    is_plateau = state.pulls.total - state.peak.results >= max(PLATEAU, 2 * open_pulls)
     due = max(share, ON_PLATEAU) if is_plateau else share
-    number = state.milestones.peak.explorations(state.picks_before(open_pulls))
+    number = state.peak.explorations(state.picks_before(open_pulls))
     return math.floor((number + 1) * due) > math.floor(number * due)
 
 

@@ -415,9 +415,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         """See `Grows`."""
         if state.calibration is None or self.model is None or state.layout is None:
             return None
-        if not is_growth_due(
-            state.pulls.total, state.milestones.grown_at, self.model.results_at_first_fit(state.layout)
-        ):
+        if not is_growth_due(state.pulls.total, state.grown_at, self.model.results_at_first_fit(state.layout)):
             return None
         pulled = np.setdiff1d(state.pulls.arms, state.outside, assume_unique=True)
         if not len(pulled):

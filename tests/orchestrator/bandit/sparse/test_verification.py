@@ -275,8 +275,8 @@ def test_exploration_ends_in_a_long_search_with_noise() -> None:
     """Fewer picks than the proven number explore, whatever the noise."""
     state, picks, _ = long_search(strategy(), 380, 0.5)
     exploring = sum(pick.reason != "exploitation" for pick in picks)
-    rises = state.milestones.peak.results
-    assert exploring <= state.milestones.peak.explorations(380) <= rises + PATIENCE * (1 + np.log(380 / PATIENCE))
+    rises = state.peak.results
+    assert exploring <= state.peak.explorations(380) <= rises + PATIENCE * (1 + np.log(380 / PATIENCE))
 
 
 @pytest.mark.parametrize("batch", [1, 4])

@@ -52,9 +52,7 @@ def test_coverage_gets_its_share_of_picks_and_half_of_them_on_a_plateau() -> Non
     state = search(strategy(), 20)[0]
     rising = [is_coverage_due(state, open_pulls, 0.25) for open_pulls in range(8)]
     assert sum(rising) == 2
-    milestones = state.milestones
-    on_plateau = replace(milestones.peak, results=state.pulls.total - PLATEAU)
-    flat = replace(state, milestones=replace(milestones, peak=on_plateau))
+    flat = replace(state, peak=replace(state.peak, results=state.pulls.total - PLATEAU))
     assert sum(is_coverage_due(flat, open_pulls, 0.25) for open_pulls in range(8)) == 8 * ON_PLATEAU
     assert not is_coverage_due(flat, 0, 0.0)
 
