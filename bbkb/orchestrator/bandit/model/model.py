@@ -122,10 +122,6 @@ class Model(Options):
             return self.first_fit
         return FIRST_FIT if layout.repeats else EARLY_FIT
 
-    def begin(self, layout: Layout) -> Fitted:
-        """Return the values before any fit."""
-        return prior(layout, self.noise)
-
     def kernel_of(self, fitted: Fitted, layout: Layout) -> AnyKernel | CurveKernel:
         """Return the kernel with the fitted numbers, or the given kernel if nothing is fitted."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel

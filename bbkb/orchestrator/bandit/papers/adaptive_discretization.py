@@ -12,7 +12,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
 from annotated_types import Ge
-from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
@@ -228,28 +227,24 @@ class AdaptiveDiscretization(RkhsOptions):
         inherited = ucb[parents] + variations[np.maximum(depths - 1, 0)]
         return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
 
-    def splittable(self, state: CellState) -> NDArray[np.bool_]:
-        """Return a mask (n,) of the cells with β σ ≤ V_h, down to the features' resolution."""
-        arms = np.array([cell.arm for cell in state.cells])
-        depths = np.array([cell.depth for cell in state.cells])
-        deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
-        _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
-        # cells of the same depth have the same edges, and thousands of cells have only a few dozen
-        # depths
-        is_long = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]
-        if self.constants == "chaining":
-            is_long &= depths + 1 <= math.log2(self.horizon)
-        return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
-
     def _settle(self, state: CellState) -> CellState:
         """Return the state after the splits before the next pull: the best cell is split while its
-        split is due.
+        split is due, β σ ≤ V_h.
 
         Before any pull, no half is better than its parent. Cells with equal indices are then split
         together, because in high dimensions there are thousands.
         """
         while state.cells:
-            may = self.splittable(state)
+            arms = np.array([cell.arm for cell in state.cells])
+            depths = np.array([cell.depth for cell in state.cells])
+            # cells of the same depth have the same edges, and thousands of cells have only a few dozen
+            # depths; they are halved down to the features' resolution
+            _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
+            may = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]
+            if self.constants == "chaining":
+                may &= depths + 1 <= math.log2(self.horizon)
+            deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
+            may &= deviation <= self.variations(state)[depths]
             indices = self.indices(state)
             best = first_largest(indices)
             if not may[best]:

@@ -140,22 +140,19 @@ class AllArms:
         The values of an arm do not depend on the other arms in the call, bit for bit; with `is_joint`, they are
         computed by joint matrix products, and their last digits do.
         """
-        if is_joint:
-            variance, whitened = self._joint_variance(fit, arms)
-            return whitened @ fit.loadings[0], variance, whitened
         rows = self.columns.rows(arms, fit.basis)
-        # stacked, so that each row is a separate matrix-vector product; the rounding of a joint
-        # product depends on a row's position
-        whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
-        explained = np.vecdot(whitened * fit.spectrum, whitened)
-        variance = np.maximum(self.diagonal[arms] - explained, 0.0) / fit.regularization
-        return np.vecdot(whitened, fit.loadings[0]), variance, whitened
-
-    def _joint_variance(self, fit: Fit, arms: Indices) -> tuple[Floats, Floats]:
-        """Return σ̃² (n,) and y (n, r), computed by joint matrix products."""
-        whitened = self.columns.rows(arms, fit.basis) @ fit.transform.T
-        explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
-        return np.maximum(self.diagonal[arms] - explained, 0.0) / fit.regularization, whitened
+        mean: Floats
+        if is_joint:
+            whitened = rows @ fit.transform.T
+            mean = whitened @ fit.loadings[0]
+            explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
+        else:
+            # stacked, so that each row is a separate matrix-vector product; the rounding of a joint
+            # product depends on a row's position
+            whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
+            mean = np.vecdot(whitened, fit.loadings[0])
+            explained = np.vecdot(whitened * fit.spectrum, whitened)
+        return mean, np.maximum(self.diagonal[arms] - explained, 0.0) / fit.regularization, whitened
 
     def bounds_on(
         self, lines: tuple[BoundLine, ...], blocked: Indices, scalarizing: Scalarizing | None = None
@@ -204,7 +201,7 @@ class AllArms:
         sums = np.empty(len(every))
         for low in range(0, len(every), BLOCK):
             part = every[low : low + BLOCK]
-            variance, whitened = self._joint_variance(fit, part)
+            _, variance, whitened = self.moments(fit, part, is_joint=True)
             kernel = self.columns.rows(part, pulled.points)
             full = (kernel - whitened @ (pulled.rows * fit.spectrum).T) / fit.regularization  # k̃(x, x_s)
             embedded = whitened @ pulled.rows.T  # zᵀV⁻¹z_s

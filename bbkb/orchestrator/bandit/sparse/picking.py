@@ -227,7 +227,7 @@ class ConditionedPosterior:
         """Enter `arms` (n,), which must be distinct and not entered yet."""
         if not len(arms):
             return
-        mean, start, rows = self.posterior.joint_moments(arms)
+        mean, start, rows = self.posterior.moments(arms, is_joint=True)
         features = self.posterior.model.arms[arms]
         columns = np.empty((len(arms), self._columns.shape[1]))
         self.arms = np.concatenate((self.arms, arms))

@@ -281,19 +281,14 @@ class SparsePosterior:
         means, variance = self.model.all_arms.sweep(self.fit)
         return freeze(means + self.fit.offsets[:, None]), freeze(variance)
 
-    def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
+    def moments(self, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ − m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
 
         The values of an arm do not depend on the other arms in the call, bit for bit. Strategies
-        base their decisions on these values. `mean` and `variance` of all arms are computed by
-        joint products, so some last digits differ.
+        base their decisions on these values. With `is_joint`, they are computed by joint products in a
+        fraction of the time, as `mean` and `variance` of all arms, and some last digits differ.
         """
-        return self.model.all_arms.moments(self.fit, arms)
-
-    def joint_moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return `moments`, computed by joint products in a fraction of the time. Some last digits
-        depend on the other arms in the call."""
-        return self.model.all_arms.moments(self.fit, arms, is_joint=True)
+        return self.model.all_arms.moments(self.fit, arms, is_joint)
 
     def effective_dimension(self, pulls: Pulls) -> float:
         """Return Σ n σ̃² over the `pulls` of the fit, which is d_eff within a factor of 3 where Theorem 1 holds.

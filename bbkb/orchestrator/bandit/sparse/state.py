@@ -17,7 +17,6 @@ from bbkb.orchestrator.bandit.curves import Curves, CurveValues
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveNumbers
 from bbkb.orchestrator.bandit.model.fitting import Fitted
-from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Scale, mean_rewards
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate, Turn
@@ -88,36 +87,6 @@ def is_noisy(fitted: Fitted) -> bool:
 def has_known_noise(pulls: Pulls) -> bool:
     """Return whether some result has a known deviation above 0."""
     return pulls.noise is not None and pulls.noise.count > 0
-
-
-def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """Return `sparse` with the fitted values; with its caches if nothing has changed."""
-    kernel = model.kernel_of(fitted, layout)
-    if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
-        return sparse
-    if kernel == sparse.kernel:
-        return sparse.with_regularization(fitted.noise)
-    return replace(sparse, kernel=kernel, regularization=fitted.noise)
-
-
-def check(
-    calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
-) -> Calibration:
-    """Return `calibration` after counting the results that `belief`, the belief before them,
-    predicted.
-
-    `noise`: λ of the belief. `scale`: the scale of its scores.
-    """
-    pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
-    if not pairs:
-        return calibration
-    arms = np.array([arm for arm, _ in pairs], np.intp)
-    rewards = np.array([reward for _, reward in pairs])
-    mean, variance = belief(arms)
-    deviation = np.sqrt(noise * (variance + 1.0))
-    errors = np.abs(scale.scores(rewards) - mean)
-    inside = int(np.count_nonzero(errors <= CHECKED_WIDTH * deviation))
-    return replace(calibration, inside=calibration.inside + inside, predicted=calibration.predicted + len(pairs))
 
 
 # the largest number of learning-curve values in a fit, besides the latest value of each trial

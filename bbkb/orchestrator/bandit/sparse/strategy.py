@@ -31,13 +31,12 @@ from bbkb.orchestrator.bandit.sparse.forecasts import forecasts
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from bbkb.orchestrator.bandit.sparse.state import (
     CHECKED_FROM,
+    CHECKED_WIDTH,
     Belief,
     Calibration,
     SparseState,
-    check,
     recorded_start,
     sparse_belief,
-    with_fit,
 )
 from bbkb.orchestrator.bandit.sparse.verification import estimate, recommendation
 from bbkb.orchestrator.bandit.strategy import (
@@ -210,16 +209,22 @@ def calibrate(
     """
     if model is None:
         return after
-    if after.calibration is not None and before.pulls.total >= CHECKED_FROM:
-        predicted = sparse_belief(before) if belief is None else belief
-        curves = before.curve_evidence
+    calibration = after.calibration
+    curves = before.curve_evidence
+    counts_stopped = curves is None and before.goals.is_single
+    told = [
+        (observation.arm, observation.reward)
+        for observation in observations
+        if observation.reward is not None and (counts_stopped or not observation.is_stopped)
+    ]
+    if calibration is not None and before.pulls.total >= CHECKED_FROM and told:
         scale = before.knowledge.scale if curves is None else curves.scale
-        final = (
-            observations
-            if curves is None and before.goals.is_single
-            else [observation for observation in observations if not observation.is_stopped]
-        )
-        calibration = check(after.calibration, before.model.regularization, scale, predicted, final)
+        scores = scale.scores(np.array([reward for _, reward in told]))
+        predicted = sparse_belief(before) if belief is None else belief
+        mean, variance = predicted(np.array([arm for arm, _ in told], np.intp))
+        deviation = np.sqrt(before.model.regularization * (variance + 1.0))
+        inside = calibration.inside + int(np.count_nonzero(np.abs(scores - mean) <= CHECKED_WIDTH * deviation))
+        calibration = replace(calibration, inside=inside, predicted=calibration.predicted + len(told))
         after = replace(after, calibration=calibration)
     return refit(after, model)
 
@@ -271,7 +276,13 @@ def restore_calibration(state: S, model: Model | None, record: Record) -> S:
 def _with_calibration(state: S, model: Model, calibration: Calibration) -> S:
     if state.layout is None:
         return state
-    sparse = with_fit(state.model, model, calibration.fitted, state.layout)
+    sparse = state.model  # with its caches if nothing has changed
+    kernel = model.kernel_of(calibration.fitted, state.layout)
+    noise = calibration.fitted.noise
+    if kernel != sparse.kernel:
+        sparse = replace(sparse, kernel=kernel, regularization=noise)
+    elif noise != sparse.regularization:
+        sparse = sparse.with_regularization(noise)
     return replace(state, model=sparse, calibration=calibration)
 
 
@@ -313,7 +324,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
             return replace(after, dictionary=draw_pairs(evidence.values.numbers, variances, oversampling, most))
         pulled = after.evidence.arms
         before = posterior_before(state, after)
-        _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
+        _, old, rows = before.moments(pulled, is_joint=self.model is not None)
         counts = all_weights(state.evidence, after.model)[pulled]
         embedded = np.vecdot(rows, rows)
         drawn_by = without_own_pulls(counts, old, embedded) if self.resampling == "stable" else old

@@ -34,6 +34,7 @@ from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import Arms, Layout, as_arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel
+from bbkb.orchestrator.bandit.model.fitting import prior
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.options import Options
 from bbkb.orchestrator.bandit.pulls import Pulls
@@ -165,12 +166,12 @@ class UncertaintyStart(_StartOptions):
         """Return the arms to pull after the pulls of `known` arms, whose rewards are known: none if
         these are enough, and at least one if `known` is empty."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
-        prior = model.fit(Pulls.none(len(model.arms)), NOTHING)
+        unknown = model.fit(Pulls.none(len(model.arms)), NOTHING)  # the prior, whose mean is 0: u is σ
         screen = Screen(model.kernel, model.all_arms.largest_prior)
-        bounds = screen.upper(model.all_arms, prior.fit, [(0, 1.0)], NOTHING)
-        conditioned = ConditionedPosterior(prior)
+        bounds = screen.upper(model.all_arms, unknown.fit, [(0, 1.0)], NOTHING)
+        conditioned = ConditionedPosterior(unknown)
         conditioned.extend(known)
-        picking = Picking(conditioned, bounds, width=1.0)  # the mean is 0, so u is σ
+        picking = Picking(conditioned, bounds, width=1.0)
         queue = picking.queue(NOTHING)
         picks: list[int] = []
         while len(picks) < self.max_pulls:
@@ -348,7 +349,7 @@ def begin_state(
         if not checked.goals.is_single:
             raise ValueError("several objectives or constraints need the calibrated model: leave strategy.preset out")
     else:
-        fitted = model.begin(layout)
+        fitted = prior(layout, model.noise)
         kernel = model.kernel_of(fitted, layout)
         sparse = SparseModel(kernel, checked.features, fitted.noise, model.outputs, model.mean)
         calibration = Calibration(fitted)

@@ -6,7 +6,6 @@ sparse posterior, and quantities defined by it.
 """
 
 from collections.abc import Callable
-from typing import cast
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from numpy.typing import ArrayLike
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as oracle
 
-from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior, downdate, exact_posterior
 from bbkb.orchestrator.bandit.exact.strategy import ExactState
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
@@ -25,7 +23,6 @@ from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
-from tests.orchestrator.bandit.effective_dimension import effective_dimension
 
 
 @given(seed=st.integers(0, 10**6))
@@ -44,14 +41,6 @@ def test_posterior_without_pulls_is_the_prior() -> None:
     mean, variance = exact_posterior(RBF(1.0, 2.0), np.zeros((3, 1)), Pulls.none(3), 0.5)
     assert mean.tolist() == [0.0] * 3
     assert variance.tolist() == [4.0] * 3
-
-
-def test_effective_dimension_is_the_sum_of_the_pulled_arms_variances() -> None:
-    rng = np.random.default_rng(0)
-    arms, pulled = rng.normal(size=(15, 2)), rng.integers(15, size=40)
-    pulls = Pulls.none(15).add(pulled, np.zeros(40))
-    _, variance = exact_posterior(RBF(0.8), arms, pulls, 0.1)
-    assert effective_dimension(RBF(0.8), arms, pulls, 0.1) == pytest.approx(variance[pulled].sum(), rel=1e-9)
 
 
 def posterior_after(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> ExactPosterior:
@@ -129,15 +118,6 @@ def test_pull_does_not_change_the_earlier_belief() -> None:
     assert before == again
     for part in (before.order, before.counts, before.factor, before.mean, before.variance):
         assert not part.flags.writeable
-
-
-def test_downdate_is_the_factor_of_the_difference() -> None:
-    rng = np.random.default_rng(2)
-    matrix = np.cov(rng.normal(size=(8, 40)))
-    vector = 0.2 * rng.normal(size=8)
-    factor = np.linalg.cholesky(matrix + np.outer(vector, vector)).T.copy()
-    downdate(cast(Floats, factor), vector.copy(), np.full(8, 1e-12))
-    np.testing.assert_allclose(factor, np.linalg.cholesky(matrix).T, atol=1e-12)
 
 
 def test_downdate_that_rounding_made_singular_stays_above_its_floors() -> None:

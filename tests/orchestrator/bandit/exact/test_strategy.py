@@ -22,7 +22,6 @@ from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB, ExpectedImprovement, ProbabilityOfImprovement
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
-from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially
 
 
@@ -122,32 +121,3 @@ def test_improvements_that_round_to_zero_are_still_ranked() -> None:
 
 def test_certain_best_arm_improves_with_probability_half_without_a_margin() -> None:
     assert norm.cdf(ProbabilityOfImprovement(margin=0.0).improvement(np.ones(1), np.zeros(1), 1.0)) == 0.5
-
-
-@ACQUISITIONS
-def test_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition: type[Improvement]) -> None:
-    strategy, rng = acquisition(RBF(0.3)), np.random.default_rng(1)
-    state = strategy.tell(strategy.init(ARMS, rng), [Observation(arm, 0.1 * arm) for arm in range(5)], rng)
-    best = int(np.argmax(state.belief.mean))
-    failed = strategy.tell(state, [Observation(best, None)], rng)
-    target = np.delete(failed.belief.mean, best).max() + strategy.margin
-    assert failed.belief == state.belief
-    scores = strategy.improvement(failed.belief.mean, np.sqrt(0.01 * failed.belief.variance), target)
-    assert strategy.scores(failed).tolist() == scores.tolist() != strategy.scores(state).tolist()
-
-
-@ACQUISITIONS
-def test_wide_margin_explores(acquisition: type[Improvement]) -> None:
-    *_, (state, _) = play(acquisition(RBF(0.3)), 12)
-    bold = acquisition(RBF(0.3), margin=1e6).ask(state, (), 1)
-    variance = state.belief.variance[state.available]
-    assert choice(bold).picks[0].variance == pytest.approx(variance.max(), rel=1e-4)
-
-
-def test_factor_grows_by_a_row_only_for_the_first_pull_of_an_arm() -> None:
-    strategy, rng = ExpectedImprovement(), np.random.default_rng(0)
-    state = strategy.tell(strategy.init(ARMS, rng), [Observation(3, 0.5), Observation(8, 0.1)], rng)
-    for arm, rows in ((5, 3), (3, 3), (5, 3), (9, 4)):
-        state = strategy.tell(state, [Observation(arm, 0.2)], rng)
-        assert state.belief.factor.shape == (rows, rows)
-    assert state.belief.counts.tolist() == [2, 1, 2, 1]

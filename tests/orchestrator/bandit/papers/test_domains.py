@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.bandit.papers.domains import FINEST, Box, BoxedArms, Epoch, Visit
+from bbkb.orchestrator.bandit.papers.domains import FINEST, Box, BoxedArms, Visit
 from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategy import Observation
@@ -137,10 +137,6 @@ ROOT = Box.unit(1)
 def visit_of(*arms: int) -> Visit:
     """The beginning of a test on these arms."""
     return Visit(0, (ROOT,), "root", (), ROOT, np.array(arms), Pulls.none(9))
-
-
-def test_threshold_is_the_middle_of_the_interval() -> None:
-    assert Epoch(1, 0.5, 1.5, 1, (ROOT,)).threshold == 1.0
 
 
 def test_visit_learns_rewards_of_its_grid_alone_and_drops_failed_arms() -> None:

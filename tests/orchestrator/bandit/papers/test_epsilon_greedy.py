@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.papers.epsilon_greedy import EpsilonGreedy
-from bbkb.orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.sequential_runs import value
 
@@ -74,20 +74,3 @@ def test_finished_and_pending_pulls_advance_the_sequence_alike() -> None:
     learned = uniform.tell(state, [Observation(1, 0.5), Observation(1, 0.5)], np.random.default_rng(0))
     assert arms_of(uniform.ask(learned, (), 9)) == arms_of(uniform.ask(state, (1, 1), 9))
     assert arms_of(uniform.ask(learned, (), 9)) != arms_of(uniform.ask(state, (), 9))
-
-
-def test_failed_greedy_arm_is_replaced_by_the_next_best() -> None:
-    greedy = replace(CURIOUS, exploration=0.0)
-    state = after(greedy, list(range(20)))
-    first, second = np.argsort(-state.belief.mean)[:2].tolist()
-    assert arms_of(greedy.ask(state, (), 1)) == [first]
-    state = greedy.tell(state, [Observation(first, None)], np.random.default_rng(0))
-    assert arms_of(greedy.ask(state, (), 1)) == [second]
-
-
-def test_pending_pulls_are_at_most_a_batch() -> None:
-    pair = replace(CURIOUS, batch_size=2)
-    state = after(pair, [1, 5])
-    assert len(arms_of(pair.ask(state, (), 9))) == 2
-    assert len(arms_of(pair.ask(state, (3,), 9))) == 1
-    assert isinstance(pair.ask(state, (3, 4), 9), Wait)

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.kernels import Matern52
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.picking import FOLD, BatchPosterior, ConditionedPosterior
@@ -198,11 +197,3 @@ def test_removed_arms_return_with_the_same_variance_and_pulled_arms_stay(
         posterior.refresh(every)
     at = leaving.positions(staying.arms)
     np.testing.assert_allclose(leaving.variance[at], staying.variance, rtol=1e-7, atol=1e-9)
-
-
-def test_pending_arm_far_from_the_dictionary_is_less_uncertain() -> None:
-    arms = Arms.of(np.array([[0.0], [1.0], [50.0]]))
-    model = SparseModel(Matern52(0.3), arms.features, 0.1)
-    batch = ConditionedPosterior(model.fit(Pulls.none(3).add([0], [1.0]), np.array([0])))
-    batch.append(2)
-    assert batch.variance[batch.position(2)] < 1.0

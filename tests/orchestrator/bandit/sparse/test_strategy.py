@@ -48,15 +48,6 @@ def test_pulls_enter_one_by_one_or_with_their_summed_probability(resampling: Res
     np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, resampling), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_dictionary_has_only_pulled_arms_and_all_certain_ones(resampling: Resampling) -> None:
-    pulls = Pulls.none(9).add([8, 2, 5, 5], np.zeros(4))
-    for seed in range(20):
-        atoms = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
-        assert 5 in atoms
-        assert set(atoms.tolist()) <= {2, 5, 8}
-
-
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
 def test_drawing_by_arms_includes_an_arm_at_least_as_likely_as_drawing_by_pulls(
     rows: list[tuple[int, float]], oversampling: float
@@ -122,11 +113,6 @@ def test_pseudo_random_numbers_of_arms_are_uniform() -> None:
     assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
 
 
-def test_draw_within_the_limit_equals_the_draw_without_one() -> None:
-    free, limited = (resparsify(PULLS, VARIANCE, 2.0, "arms", np.random.default_rng(3), most) for most in (None, 3))
-    np.testing.assert_array_equal(limited, free)
-
-
 def test_empty_draw_keeps_the_likeliest_arm() -> None:
     tiny = 1e-12 * np.array([1, 1, 5])
     assert resparsify(PULLS, tiny, 1.0, "pulls", np.random.default_rng(0)).tolist() == [4]
@@ -173,13 +159,6 @@ def test_arm_set_aside_has_no_pull_left_in_the_warm_start() -> None:
     assert after.remaining_start() == [1]
     assert after.set_aside.tolist() == [3]
     assert after.available.tolist() == [0, 1, 2, 4, 5]
-
-
-def test_pulls_without_a_reward_do_not_count() -> None:
-    after = state().observe([Observation(3, 0.5), Observation(2, None), Observation(3, 0.25)])
-    assert after.pulls.counts.tolist() == [0, 0, 0, 2, 0, 0]
-    assert after.pulls.reward_sums[3] == 0.75
-    assert after.round == 1
 
 
 def test_state_fits_its_posterior_once() -> None:

@@ -80,12 +80,6 @@ def test_residual_is_the_part_outside_the_embedding() -> None:
     np.testing.assert_allclose(state.residual_deviation[state.dictionary], 0.0, atol=1e-4)
 
 
-def test_vanishing_scale_picks_the_best_mean() -> None:
-    state = sparse_state()
-    mean = WILD.posterior(state).mean
-    assert set(arms_of(replace(WILD, scale=1e-12).ask(state, (), 20))) == {int(np.argmax(mean))}
-
-
 def test_width_dictionary_and_gain_equal_those_of_bbkb_up_to_the_scale() -> None:
     options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "norm_bound": 1.0}
     sparse = BBKB(**options, ratio_threshold=1.0, warm_start=RandomStart())
@@ -118,14 +112,6 @@ def test_requests_get_the_same_draws_without_a_bound_on_pending_pulls() -> None:
     assert arms_of(boundless.ask(state, tuple(expected[:45]), 15)) == expected[45:]
     assert boundless.never_waits
     assert not WILD.never_waits
-
-
-def test_pull_has_its_own_draw_however_requests_are_split() -> None:
-    state = sparse_state()
-    once = arms_of(WILD.ask(state, (), 30))
-    assert len(set(once)) > 1
-    assert [arms_of(WILD.ask(state, tuple(once[:i]), 1))[0] for i in range(30)] == once
-    assert arms_of(WILD.ask(replace(state, seed=state.seed + 1), (), 30)) != once
 
 
 def test_prior_draws_choose_all_available_arms_before_any_reward() -> None:

@@ -81,12 +81,6 @@ def test_strategies_name_their_classes() -> None:
     assert STRATEGIES.name_of(dict) is None
 
 
-def test_strategies_have_no_other_name() -> None:
-    assert "gp_ucb2" not in STRATEGIES
-    with pytest.raises(KeyError):
-        STRATEGIES["gp_ucb2"]
-
-
 def test_settings_of_the_default_strategy_import_no_other_strategy() -> None:
     script = """
 import sys
