@@ -32,7 +32,7 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import Arms, Layout, as_arms
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
+from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices, read_only
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel
 from bbkb.orchestrator.bandit.model.fitting import prior
 from bbkb.orchestrator.bandit.model.model import Model
@@ -169,7 +169,7 @@ class UncertaintyStart(_StartOptions):
         unknown = model.fit(Pulls.none(len(model.arms)), NOTHING)  # the prior, whose mean is 0: u is σ
         screen = Screen(model.kernel, model.all_arms.largest_prior)
         bounds = screen.upper(model.all_arms, unknown.fit, [(0, 1.0)], NOTHING)
-        conditioned = ConditionedPosterior(unknown)
+        conditioned = ConditionedPosterior(unknown, tie=ROUNDING)
         conditioned.extend(known)
         picking = Picking(conditioned, bounds, width=1.0)
         queue = picking.queue(NOTHING)
