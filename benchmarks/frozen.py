@@ -14,6 +14,7 @@ The texts of messages are recorded, and differences between them are printed, bu
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import logging
@@ -201,18 +202,15 @@ def ask_candidates(strategy: str, size: int) -> list[int]:
     return picks
 
 
-def _mixed_space() -> Mapping[str, Any]:
-    return {
-        "lr": {"low": 1e-4, "high": 1.0, "log": True},
-        "depth": {"low": 2, "high": 9, "integer": True},
-        "model": {"choices": ["svm", "forest", "net"]},
-    }
-
-
+_MIXED_SPACE: Mapping[str, Any] = {
+    "lr": {"low": 1e-4, "high": 1.0, "log": True},
+    "depth": {"low": 2, "high": 9, "integer": True},
+    "model": {"choices": ["svm", "forest", "net"]},
+}
 LOOPS: dict[str, Callable[[], list[Any]]] = {
     "ask box": ask_box,
     "ask box by four": lambda: ask_box(size=4),
-    "ask mixed": lambda: ask_box(kind="mixed", space=_mixed_space()),
+    "ask mixed": lambda: ask_box(kind="mixed", space=_MIXED_SPACE),
     "ask two": lambda: ask_box(size=2, kind="two"),
     "ask constraint": lambda: ask_box(kind="bounded"),
     "ask steps": ask_steps,
@@ -351,12 +349,11 @@ def measure(parts: Iterable[str], case: str = "") -> dict[str, dict[str, Any]]:
         rows = "".join(f"{x / 9},{y / 9}\n" for x in range(10) for y in range(10))
         Path("table.csv").write_text(f"x,y\n{rows}")
         sys.path.insert(0, folder)
-        works: dict[str, Iterator[tuple[str, Callable[[], Any]]]] = {
-            "picks": _picks(),
-            "mistakes": _mistakes(),
-        }
+        campaigns = {name: functools.partial(run_campaign, text) for name, text in cases().items()}
+        mistakes = {f"{old!r} → {new!r}": functools.partial(run_mistake, old, new) for old, new in MISTAKES}
+        works: dict[str, Mapping[str, Callable[[], Any]]] = {"picks": {**LOOPS, **campaigns}, "mistakes": mistakes}
         for part in parts:
-            for name, work in works[part]:
+            for name, work in works[part].items():
                 if case in name:
                     found.setdefault(part, {})[name] = json.loads(json.dumps(_result(work)))
     return found
@@ -368,17 +365,6 @@ def _result(work: Callable[[], Any]) -> Any:
             return work()
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:200]}"
-
-
-def _picks() -> Iterator[tuple[str, Callable[[], Any]]]:
-    yield from LOOPS.items()
-    for name, text in cases().items():
-        yield name, lambda text=text: run_campaign(text)  # type: ignore[misc]
-
-
-def _mistakes() -> Iterator[tuple[str, Callable[[], Any]]]:
-    for old, new in MISTAKES:
-        yield f"{old!r} → {new!r}", lambda old=old, new=new: run_mistake(old, new)  # type: ignore[misc]
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
@@ -400,12 +386,6 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator
             yield True, f"{part} {name}:\n    {str(old)[:300]}\n    {str(new)[:300]}"
 
 
-def _package() -> str:
-    import bbkb
-
-    return str(bbkb.__file__)
-
-
 def _texts(found: list[dict[str, Any]]) -> str:
     parts = [f"{each['line']} [{each['key']}] {each['text']}" for each in found if "text" in each]
     return " | ".join([*parts, *(f"exit {each['exit']}" for each in found if "exit" in each)])
@@ -424,7 +404,7 @@ def main() -> None:
     logging.disable()
     parts = [arguments.only] if arguments.only else ["picks", "mistakes"]
     after = measure(parts, arguments.case)
-    total = f"{sum(map(len, after.values()))} cases of {_package()}"
+    total = f"{sum(map(len, after.values()))} cases of {sys.modules['bbkb'].__file__}"
     if arguments.record:
         arguments.record.write_text(json.dumps(after, indent=0, ensure_ascii=False))
         print(f"{total} recorded")

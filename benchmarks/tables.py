@@ -66,7 +66,12 @@ def write(tables: Sequence[Table], folder: Path, console: Console) -> None:
     """Print the tables, and write each of them as `<folder>/<name>.csv`."""
     folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
-        console.print(_printed(table))
+        printed = Printed(title=table.title, title_justify="left", box=SIMPLE_HEAD)
+        for index, column in enumerate(table.columns):
+            printed.add_column(column, justify="right" if index else "left", no_wrap=True)
+        for row in table.rows:
+            printed.add_row(*map(Text, _texts(row)))
+        console.print(printed)
         write_csv(table, folder)
     console.print(Text(f"tables as CSV: {folder}"), soft_wrap=True)
 
@@ -75,15 +80,6 @@ def write_csv(table: Table, folder: Path) -> None:
     """Write a table as `<folder>/<name>.csv`."""
     with (folder / f"{table.name}.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file).writerows([table.columns, *map(_texts, table.rows)])
-
-
-def _printed(table: Table) -> Printed:
-    printed = Printed(title=table.title, title_justify="left", box=SIMPLE_HEAD)
-    for index, column in enumerate(table.columns):
-        printed.add_column(column, justify="right" if index else "left", no_wrap=True)
-    for row in table.rows:
-        printed.add_row(*map(Text, _texts(row)))
-    return printed
 
 
 def _texts(row: Sequence[Cell]) -> list[str]:

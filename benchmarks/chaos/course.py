@@ -204,7 +204,8 @@ class Course:
             if is_due and len(self._kills) < setting.kills and (strike := missed or next(victims, ())):
                 done = self._monkey.strike(campaign, strike)
                 missed = tuple(victim for victim in strike if victim not in {kill.victim for kill in done})
-                self._note(done)
+                with (self._folder / "kills.txt").open("a") as file:  # beside the account
+                    file.writelines(f"{kill}; nodes now {self._cluster.workers}\n" for kill in done)
                 self._kills += done
                 results, is_eager = campaign.results(), self._rng.random() < _EAGER
                 last_event = time.monotonic()  # a strike waits for a new cluster, or for a server that does not run
@@ -214,11 +215,6 @@ class Course:
             self._look_after(campaign)
             time.sleep(_LOOK_SECONDS)
         return True
-
-    def _note(self, kills: list[Kill]) -> None:
-        """Write the kills beside the account."""
-        with (self._folder / "kills.txt").open("a") as file:
-            file.writelines(f"{kill}; nodes now {self._cluster.workers}\n" for kill in kills)
 
     def _look_after(self, campaign: Campaign) -> None:
         """Attach to a campaign without a driver, and resume one that no process holds."""

@@ -36,7 +36,9 @@ def read_earlier(folder: Path) -> list[Result]:
 
 def report(results: Sequence[Result]) -> str:
     """Victims, lost and repeated evaluations, recovery times and broken promises."""
-    return "\n\n".join([_promises(results), _kills(results), _describe_repeated(results), _complaints(results)])
+    broken = [f"{result.plan.kind} seed {result.plan.seed}: {text}" for result in results for text in result.complaints]
+    complaints = "\n".join(broken) or "Every promise was kept."
+    return "\n\n".join([_promises(results), _kills(results), _describe_repeated(results), complaints])
 
 
 def line(result: Result) -> str:
@@ -100,11 +102,6 @@ def _describe_repeated(results: Sequence[Result]) -> str:
         "seconds recorded",
     )
     return _table(heads, rows)
-
-
-def _complaints(results: Sequence[Result]) -> str:
-    broken = [f"{result.plan.kind} seed {result.plan.seed}: {text}" for result in results for text in result.complaints]
-    return "\n".join(broken) if broken else "Every promise was kept."
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

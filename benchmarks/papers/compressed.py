@@ -82,7 +82,18 @@ def method(name: str, space: Space, horizon: int) -> Method:
     initial = 2 ** len(space)
     kind, acquisition = name.split("_")
     if kind == "bkb":
-        return Method(name, label(name), {**_bkb(kernel, initial), "acquisition": acquisition})
+        bkb: Plain = {
+            "name": "bkb",
+            "kernel": kernel,
+            "regularization": NOISE_VARIANCE,
+            "noise_variance": NOISE_VARIANCE,
+            "norm_bound": 1.0,
+            "delta": DELTA,
+            "oversampling": 2.0,
+            "warm_start": {"name": "random", "pulls": initial},
+            "acquisition": acquisition,
+        }
+        return Method(name, label(name), bkb)
     strategy: Plain = {
         "name": f"compressed_{acquisition}",
         "kernel": kernel,
@@ -110,19 +121,6 @@ def _compression(kind: str, horizon: int) -> Plain:
             budget = 0.5 * math.log1p(horizon ** -EXPONENTS[kind.removeprefix("alpha")])
     skipping = {"evaluate_uninformative": False, "max_skipped": horizon}
     return {"entropy_test": "relative", "epsilon": budget, **skipping}
-
-
-def _bkb(kernel: Tree, initial: int) -> Plain:
-    return {
-        "name": "bkb",
-        "kernel": kernel,
-        "regularization": NOISE_VARIANCE,
-        "noise_variance": NOISE_VARIANCE,
-        "norm_bound": 1.0,
-        "delta": DELTA,
-        "oversampling": 2.0,
-        "warm_start": {"name": "random", "pulls": initial},
-    }
 
 
 MATCHED = math.sqrt(NOISE_VARIANCE)  # the standard deviation of the noise that the model assumes

@@ -9,7 +9,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.campaign.events import Event, ModelRefreshed
-from bbkb.orchestrator.history.fold import History, TrialRow, fold
+from bbkb.orchestrator.history.fold import History, fold
 from benchmarks.tables import Cell, Floats, Interval, Table
 
 if TYPE_CHECKING:
@@ -74,11 +74,12 @@ def measure(events: Iterable[Event]) -> Measured:
     if not trials:
         raise ValueError("the log must have a trial; the campaign has not chosen any arm")
     sign = 1.0 if history.is_maximized else -1.0
+    values = [row.metrics.get("noise_free", row.value) for row in trials]
     optimum = history.created.optimum
     seconds, model_orders = _cost_per_trial(history)
     batches = np.array([row.batch for row in trials], np.intp)  # with gaps: an `ask` may choose nothing
     return Measured(
-        values=sign * np.array([_value(row) for row in trials]),
+        values=sign * np.array([np.nan if value is None else value for value in values]),
         optimum=np.nan if optimum is None else sign * optimum,
         strategy_seconds=seconds,
         evaluation_seconds=np.array([row.seconds or 0.0 for row in trials]),
@@ -86,11 +87,6 @@ def measure(events: Iterable[Event]) -> Measured:
         model_orders=model_orders,
         warm_start_batches=sum(bool(batch.picks) and batch.reason == WARM_START for batch in history.batches),
     )
-
-
-def _value(row: TrialRow) -> float:
-    value = row.metrics.get("noise_free", row.value)
-    return np.nan if value is None else value
 
 
 def _cost_per_trial(history: History) -> tuple[Floats, Indices]:

@@ -35,21 +35,18 @@ CELLS: tuple[CellSet, ...] = ("all", "recorded")
 def comparisons(request: Request) -> Sequence[Comparison]:
     """Compare the methods on both sets of cells, without and with initial evaluations."""
     names = with_uniform(request.methods)
-    plain = [_mutating(method(name, WITHOUT_START, request.evaluations)) for name in names]
+    plain = [method(name, WITHOUT_START, request.evaluations) for name in names]
+    plain = [  # regularized evolution changes one edge or one operation of a cell
+        replace(one, strategy={**one.strategy, "mutation": "component"}) if one.name == "regularized_evolution" else one
+        for one in plain
+    ]
     compared = [_comparison(cells, f"{cells}", plain) for cells in CELLS]
-    started = [name for name in request.methods if name in STARTED]
+    started = [method(name, WITH_START, request.evaluations) for name in request.methods if name in STARTED]
     if started:
-        for cells in CELLS:
-            methods = [_start_from(name, cells, request) for name in started]
-            compared.append(_comparison(cells, f"{cells}-initial", methods))
+        for cells in CELLS:  # each starts with the initial evaluations of its seed
+            known = partial(initial_evaluations, cells, request=request)
+            compared.append(_comparison(cells, f"{cells}-initial", [replace(one, known=known) for one in started]))
     return compared
-
-
-def _mutating(one: Method) -> Method:
-    """Return the method; regularized evolution changes one edge or one operation of a cell."""
-    if one.name != "regularized_evolution":
-        return one
-    return replace(one, strategy={**one.strategy, "mutation": "component"})
 
 
 def _comparison(cells: CellSet, name: str, methods: Sequence[Method]) -> Comparison:
@@ -62,12 +59,6 @@ def _comparison(cells: CellSet, name: str, methods: Sequence[Method]) -> Compari
         problem={"objective": options},
         methods=methods,
     )
-
-
-def _start_from(name: str, cells: CellSet, request: Request) -> Method:
-    """Make the method that starts with the initial evaluations of its seed."""
-    known = partial(initial_evaluations, cells, request=request)
-    return replace(method(name, WITH_START, request.evaluations), known=known)
 
 
 def initial_evaluations(cells: CellSet, seed: int, request: Request) -> Path:

@@ -40,29 +40,19 @@ def _method(name: str, model: Tree, width: Tree, threds: Tree, horizon: int, sto
     """
     if name == "default":
         return replace(default_method(workers=1), label=LABELS[name])
-    return Method(name, LABELS[name], _strategy(name, model, width, threds, horizon), stop)
-
-
-def _strategy(name: str, model: Tree, width: Tree, threds: Tree, horizon: int) -> Plain:
-    match name:
-        case "gp_threds":
-            return {"name": name, **model, **width, **threds}
-        case "igp_ucb":
-            return {"name": name, **model, **width}
-        case "adaptive_discretization":
-            return {"name": name, **model, **width, "constants": "chaining", "horizon": horizon}
-        case "expected_improvement" | "probability_of_improvement":
-            return {"name": name, **model, "margin": _MARGIN}
-        case "bbkb" | "bbkb_narrow":
-            scale = width["noise_scale"] / (10.0 if name == "bbkb_narrow" else 1.0)
-            return {
-                "name": "bbkb",
-                **model,
-                **{key: width[key] for key in ("norm_bound", "delta")},
-                "noise_variance": scale**2,
-                "warm_start": {"name": "random", "pulls": 1},
-            }
-    raise ValueError(f"a method of Salgia et al. 2021 must be one of {', '.join(LABELS)}, got {name!r}")
+    scale = width["noise_scale"] / (10.0 if name == "bbkb_narrow" else 1.0)
+    bbkb = {"name": "bbkb", "norm_bound": width["norm_bound"], "delta": width["delta"], "noise_variance": scale**2}
+    bbkb["warm_start"] = {"name": "random", "pulls": 1}
+    options: Mapping[str, Plain] = {
+        "gp_threds": {**width, **threds},
+        "igp_ucb": {**width},
+        "adaptive_discretization": {**width, "constants": "chaining", "horizon": horizon},
+        "expected_improvement": {"margin": _MARGIN},
+        "probability_of_improvement": {"margin": _MARGIN},
+        "bbkb": bbkb,
+        "bbkb_narrow": bbkb,
+    }
+    return Method(name, LABELS[name], {"name": name, **model, **options[name]}, stop)
 
 
 NOISE_STD = 0.1
