@@ -1,4 +1,6 @@
-"""Runs of strategies, one arm or a whole batch at a time, on a smooth function with noise."""
+"""Runs of strategies, one arm or a whole batch at a time, on a smooth function with noise, and what the tests
+of strategies read from them.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,8 +9,9 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
-from tests.orchestrator.bandit.decisions import choice
+from bbkb.orchestrator.bandit.kernels import Kernel
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Decision, Observation, Pick
 
 
 def value(arms: Floats) -> Floats:
@@ -49,3 +52,22 @@ def play(
         rewards = value(arms[picked]) + 0.1 * rng.standard_normal(len(picked))
         observations = [Observation(arm, float(reward)) for arm, reward in zip(picked, rewards, strict=True)]
         state = strategy.tell(state, observations, rng)
+
+
+def choice(decision: Decision) -> Choose:
+    """`decision`, which must be a choice."""
+    assert isinstance(decision, Choose), decision
+    return decision
+
+
+def arms_of(decision: Decision) -> list[int]:
+    """The arms of `decision`, which must be a choice."""
+    return [pick.arm for pick in choice(decision).picks]
+
+
+def effective_dimension(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> float:
+    """Return d_eff = Tr K (K + λI)⁻¹ over the multiset of pulled arms (BBKB §2)."""
+    roots = np.sqrt(pulls.counts[pulls.arms])
+    gram = kernel.cross(arms[pulls.arms], arms[pulls.arms]) * np.multiply.outer(roots, roots)
+    spectrum = np.maximum(np.linalg.eigvalsh(gram), 0.0)
+    return float((spectrum / (spectrum + regularization)).sum())

@@ -14,8 +14,7 @@ from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
 from bbkb.orchestrator.bandit.papers.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
 from bbkb.orchestrator.bandit.papers.domains import Box
 from bbkb.orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.sequential_runs import choice, value
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = AdaptiveDiscretization(RBF(0.4), norm_bound=1.0, noise_scale=0.05)

@@ -28,7 +28,7 @@ from bbkb.orchestrator.bandit.papers.compressed import (
 )
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import choice
 
 ARMS = np.random.default_rng(0).random((30, 2))
 ACQUISITIONS = [CompressedUCB, CompressedEI, CompressedMPI]

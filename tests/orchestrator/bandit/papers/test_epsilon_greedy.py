@@ -12,8 +12,7 @@ from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.papers.epsilon_greedy import EpsilonGreedy
 from bbkb.orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import arms_of
-from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.sequential_runs import arms_of, value
 
 ARMS = np.random.default_rng(0).random((20, 2))
 CURIOUS = EpsilonGreedy(kernel=RBF(0.4), regularization=0.01, exploration=0.3, batch_size=10_000)

@@ -14,7 +14,7 @@ from bbkb.orchestrator.bandit.papers.domains import SUB_PERFORMING, Box, Epoch, 
 from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS, Search
 from bbkb.orchestrator.bandit.scheduling import rkhs_width
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import choice
 
 SEARCHES = pytest.mark.parametrize("search", ["direct", "random_walk"])
 UNCAPPED = 10**6

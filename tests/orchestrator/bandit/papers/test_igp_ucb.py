@@ -13,8 +13,7 @@ from scipy.spatial.distance import cdist
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.papers.igp_ucb import IGPUCB, InformationSchedule, farthest_first
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
-from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
+from tests.orchestrator.bandit.sequential_runs import choice, run_sequentially, value
 
 ARMS = np.random.default_rng(0).random((60, 2))
 NOISY = IGPUCB(kernel=RBF(0.3), regularization=0.04, noise_scale=0.2, delta=0.01, initial_points=10, final_points=40)

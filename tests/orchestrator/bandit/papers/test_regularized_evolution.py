@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.papers.regularized_evolution import RegularizedEvolution
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 from bbkb.orchestrator.bandit.strategy import Observation, Wait
-from tests.orchestrator.bandit.decisions import arms_of
+from tests.orchestrator.bandit.sequential_runs import arms_of
 
 GRID = np.array(list(itertools.product(range(6), range(6))), float) * 0.1
 

@@ -21,8 +21,8 @@ from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.examples import examples
-from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
+from tests.orchestrator.bandit.sequential_runs import arms_of, choice
 
 POINTS = np.random.default_rng(3).random((160, 2))
 

@@ -34,8 +34,7 @@ from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Observation, arms_and_rewards, check_arms
-from tests.orchestrator.bandit.decisions import arms_of
-from tests.orchestrator.bandit.effective_dimension import effective_dimension
+from tests.orchestrator.bandit.sequential_runs import arms_of, effective_dimension
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
 VARIANCE = np.array([0.1, 0.7, 0.01])  # of the pulled arms

@@ -25,7 +25,7 @@ from bbkb.orchestrator.bandit.start.coverage import is_coverage_due
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import COVERAGE, VERIFY, with_preset
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
-from tests.orchestrator.bandit.decisions import arms_of, choice
+from tests.orchestrator.bandit.sequential_runs import arms_of, choice
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 20), np.linspace(0, 1, 20)), axis=-1).reshape(-1, 2)
 ARMS = Arms.of(GRID)

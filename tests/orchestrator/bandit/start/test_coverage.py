@@ -24,7 +24,7 @@ from bbkb.orchestrator.bandit.start.coverage import (
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import choice
 from tests.orchestrator.bandit.start.conditional_space import ARMS, CANDIDATES, KINDS, WAYS
 
 LEVELS = Levels.of(ARMS.features, ARMS.layout)

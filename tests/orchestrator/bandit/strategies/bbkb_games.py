@@ -15,8 +15,7 @@ from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
-from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.sequential_runs import choice, value
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
     -1, 2

@@ -13,8 +13,7 @@ from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategy import Observation, Wait
-from tests.orchestrator.bandit.decisions import arms_of
-from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.sequential_runs import arms_of, value
 
 ARMS = np.random.default_rng(0).random((12, 2))
 WILD = AsyncTS(kernel=RBF(0.4), regularization=0.05, noise_variance=0.01, norm_bound=1.0, scale=1.0)

@@ -1,44 +1,41 @@
-"""Batches of BBKB: each pick against dense matrices, the rules that end a batch, the warm start.
-
-Arms that are appended to a state of BBKB.
-
-The user's prior over arms counts in the choice, less with each result, and not in the model.
-
-The guarantees of BBKB, measured: sizes of dictionaries, and regret beside the uniform policy.
-
-As long as the best reward is that of most arms, picks cover the space.
-"""
+"""`strategies.bbkb`: picks and batches, with shortcuts and without, and the trials that are continued."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
+from bbkb.orchestrator.ask_tell.checks import named_strategy
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
-from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
 from bbkb.orchestrator.bandit.scheduling import Schedule
-from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.sparse import argmax_queue, upper_bounds
+from bbkb.orchestrator.bandit.sparse.all_arms import AllArms
+from bbkb.orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
+from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior, Picking
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
-from bbkb.orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS, Knowledge
+from bbkb.orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS, Knowledge, SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import Resampling
 from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
-from bbkb.orchestrator.bandit.strategy import Observation, Pick, Wait
-from tests.orchestrator.bandit.decisions import arms_of, choice
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 from tests.orchestrator.bandit.eager import eager
-from tests.orchestrator.bandit.effective_dimension import effective_dimension
-from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.sequential_runs import arms_of, choice, effective_dimension, value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
+from tests.present import present
 
 
 def dense_upper_bounds(strategy: BBKB, state: Any, picks: list[int]) -> Iterator[tuple[Floats, Floats]]:
@@ -422,3 +419,321 @@ def test_batch_on_a_plateau_has_the_picks_of_single_asks() -> None:
         pending += [pick.arm for pick in choice(ON_A_PLATEAU.ask(state, pending, 1)).picks]
     assert together == pending[1:]
     assert len(set(pending)) == 7
+
+
+MANY = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2))))
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+@pytest.mark.parametrize("arms", [GRID, AWKWARD])
+def test_lazy_picks_equal_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
+    termination: Termination, kernel: AnyKernel, arms: NDArray[np.float64]
+) -> None:
+    lazy = replace(SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(60))
+    rounds, limit = 12, 40
+    oracle = batches(eager(lazy), arms, rounds, limit=limit)
+    assert batches(lazy, arms, rounds, limit=limit) == oracle
+    assert max(map(len, oracle)) > 1
+
+
+class Work:
+    """The cost of lazy evaluation: sweeps over all arms for a reference, and computed arms."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
+        self.is_kept, self.sweeps, self.evaluated = is_kept, 0, 0
+        refer, enter = AllArms._refer, BatchPosterior.enter
+
+        def count_and_refer(arms: AllArms, *arguments: Any) -> Any:
+            self.sweeps += 1
+            return refer(arms, *arguments)
+
+        def count_and_enter(posterior: Any, arms: Indices) -> None:
+            self.evaluated += len(arms)
+            enter(posterior, arms)
+
+        patch.setattr(AllArms, "_refer", count_and_refer)
+        patch.setattr(BatchPosterior, "enter", count_and_enter)
+
+    def check_little_work(self, arms: int, batches: int) -> None:
+        """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove
+        nothing."""
+        if self.is_kept:  # bounds of an old posterior, which are still valid
+            assert self.sweeps <= 2
+        else:
+            assert self.sweeps < 0.7 * batches
+            assert self.evaluated < 0.55 * arms * batches
+
+
+@pytest.fixture(params=["as paid for", "always"])
+def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
+    """Count the work of screening in small steps; with `always`, a reference is used as long as it
+    bounds anything."""
+    if request.param == "always":
+        monkeypatch.setattr(upper_bounds, "COST", 0.0)
+        monkeypatch.setattr(upper_bounds, "RATIO", 9.0)
+    monkeypatch.setattr(argmax_queue, "FIRST_NEAR", 16)
+    monkeypatch.setattr(argmax_queue, "FIRST_LOOK", 4)
+    return Work(monkeypatch, is_kept=request.param == "always")
+
+
+@cache
+def asynchronous_game(strategy: BBKB) -> list[Any]:
+    """Every decision, while rewards arrive in any order, pulls stay pending, and some fail."""
+    rng, true = np.random.default_rng([1, 3]), value(MANY)
+    state = strategy.init(MANY, np.random.default_rng(0))
+    decisions: list[Any] = []
+    pending: list[int] = []
+    for number in range(40):
+        decision = strategy.ask(state, pending, 12)
+        decisions.append(decision)
+        if isinstance(decision, Choose):
+            pending += [pick.arm for pick in decision.picks]
+        rng.shuffle(pending)
+        done, still_pending = np.split(np.array(pending, np.intp), [int(rng.integers(1, len(pending) + 1))])
+        pending = still_pending.tolist()
+        rewards = [None if rng.random() < 0.04 else float(true[arm] + 0.05 * rng.standard_normal()) for arm in done]
+        observations = [Observation(int(arm), reward) for arm, reward in zip(done, rewards, strict=True)]
+        state = strategy.tell(state, observations, np.random.default_rng([1, 2, number]))
+    assert len(state.set_aside) > 0
+    return decisions
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+def test_screened_decisions_equal_eager_ones_with_pending_and_failed_pulls(
+    termination: Termination, kernel: AnyKernel, work: Work
+) -> None:
+    lazily = replace(
+        SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(30), regularization=0.1, delta=0.5
+    )
+    expected = asynchronous_game(eager(lazily))
+    work.sweeps = work.evaluated = 0
+    assert asynchronous_game.__wrapped__(lazily) == expected  # widths, means and variances too, bit for bit
+    decisions = [decision for decision in expected if decision.reason != "warm start" and isinstance(decision, Choose)]
+    assert max(len(decision.picks) for decision in decisions) > 1
+    work.check_little_work(len(MANY), len(decisions))
+
+
+@given(seed=st.integers(0, 10**6))
+def test_screened_decisions_equal_eager_ones_on_random_problems(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arms = np.vstack((rng.random((60, 2)), rng.random((1, 2))))
+    arms[40:50] = arms[:10]
+    arms[50:60] = arms[:10] + 10.0 ** rng.uniform(-12, -4)
+    strategy = replace(
+        SMOOTH,
+        kernel=(RBF, Matern32, Matern52)[seed % 3](float(rng.uniform(0.1, 3))),
+        regularization=float(10 ** rng.uniform(-4, -0.5)),
+        ratio_threshold=float(rng.uniform(1.5, 6)),
+        termination=("global", "global_then_local", "product")[rng.integers(3)],
+        local_covariance=("embedded", "paper")[rng.integers(2)],
+        warm_start=RandomStart(10),
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, number in (
+            (upper_bounds, "COST", 0.0),
+            (argmax_queue, "FIRST_NEAR", 8),
+            (argmax_queue, "FIRST_LOOK", 2),
+            (argmax_queue, "MOST_NUMBERS", (300, 2**22)[seed % 2]),  # so few that arms are sent back
+        ):
+            patch.setattr(module, name, number)
+        games: list[Any] = []
+        for played_strategy in (strategy, eager(strategy)):
+            played = play(played_strategy, arms, 12, seed=seed, limit=20)
+            games.append([decision for _, decision in played])
+    assert games[0] == games[1]
+
+
+@pytest.mark.parametrize(
+    "termination",
+    [
+        pytest.param("global", marks=pytest.mark.thorough),
+        "global_then_local",
+        pytest.param("product", marks=pytest.mark.thorough),
+    ],
+)
+@pytest.mark.parametrize("regularization", [pytest.param(1e-4, marks=pytest.mark.thorough), 0.1])
+def test_screened_picks_equal_eager_ones_on_a_real_table_from_few_arms(
+    termination: Termination, regularization: float, work: Work
+) -> None:
+    arms, true = table("abalone/abalone.csv")
+    arms, true = arms[:800], true[:800]
+    strategy = replace(
+        PAPER,
+        kernel=RBF(12.5 if regularization < 1e-3 else 3.0),
+        regularization=regularization,
+        termination=termination,
+    )
+    games: list[Any] = []
+    for played_strategy in (strategy, eager(strategy)):
+        work.sweeps = work.evaluated = 0
+        game = play(played_strategy, arms, len(games[0]) if games else 300, true=true, pulls=300)
+        games.append([decision for _, decision in game])
+        if played_strategy is strategy:
+            work.check_little_work(len(arms), len(games[0]) - 1)
+    assert games[0] == games[1]
+    assert sum(len(decision.picks) for decision in games[0]) >= 300
+
+
+@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
+@pytest.mark.parametrize("lazy_", [True, False])
+def test_single_picks_with_pending_ones_equal_the_batch(termination: Termination, lazy_: bool) -> None:
+    """Caches between two asks at a state change no pick, and neither does their absence."""
+    strategy = replace(SMOOTH, termination=termination, ratio_threshold=3.0)
+    strategy = strategy if lazy_ else eager(strategy)
+    for state, decision in play(strategy, AWKWARD, rounds=6):
+        if decision.reason == "warm start":
+            continue
+        batch = [pick.arm for pick in decision.picks]
+        going_on: list[int] = []
+        while isinstance(step := strategy.ask(state, tuple(going_on), 2), Choose):
+            assert strategy.ask(state, tuple(going_on), 2) == step  # a second time, from the start
+            going_on += [pick.arm for pick in step.picks]
+        assert going_on == batch
+        for number in range(0, len(batch), 3):
+            fresh = replace(state)  # nothing kept
+            step = choice(strategy.ask(fresh, tuple(batch[:number]), 1))
+            assert step.picks[0].arm == batch[number]
+
+
+LAST, TRIALS = 16, 40
+PAUSED = list(range(1, TRIALS, 2))
+
+
+def strategy() -> BBKB:
+    instance: Any = named_strategy("bbkb")
+    assert isinstance(instance, BBKB)
+    return instance
+
+
+def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
+    """Odd trials were stopped at step 4; a curve rises to an end that is best in the middle of the
+    space."""
+    end, curve = -float(np.sum((features[arm] - 0.5) ** 2)), TrialCurve(trial, arm)
+    for step in (1, 2, 4) if trial % 2 else (1, 2, 4, 8, LAST):
+        curve = curve.after(step, end - 0.5 / step)
+    return curve if trial % 2 else curve.end(curve.rewards[-1])
+
+
+def begun(bbkb: BBKB, features: np.ndarray, repeats: bool = False) -> SparseState:
+    return bbkb.init(Arms.of(features, repeats=repeats), np.random.default_rng(0))
+
+
+def tell(
+    bbkb: BBKB, state: SparseState, curves: Sequence[TrialCurve], paused: Sequence[int], **options: Any
+) -> SparseState:
+    """The state after these curves and their latest values."""
+    observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
+    told = bbkb.with_curves(state, CurveUpdate(curves, paused, LAST, **options))
+    return bbkb.tell(told, observations, np.random.default_rng(0))
+
+
+def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState | None = None) -> SparseState:
+    """The state that knows the trials up to `trials`."""
+    state = begun(bbkb, features) if before is None else before
+    first_new = len(state.curve_state.known.by_trial)
+    curves = [curve_of(features, trial, trial) for trial in range(first_new, trials)]
+    return tell(bbkb, state, curves, range(1, trials, 2))
+
+
+@pytest.fixture
+def features() -> np.ndarray:
+    return np.random.default_rng(1).random((300, 3))
+
+
+def test_curves_are_learned_with_the_next_results(features: np.ndarray) -> None:
+    bbkb = strategy()
+    state = learned(bbkb, features, TRIALS)
+    posterior = state.posterior
+    curve = TrialCurve(TRIALS, 250, (1, 2), (5.0, 6.0))
+    told = bbkb.with_curves(state, CurveUpdate([curve], [], LAST))
+    assert told.posterior is posterior
+    assert TRIALS not in told.curve_state.known.by_trial
+    after = bbkb.tell(told, [Observation(251, 0.1)], np.random.default_rng(0))
+    assert after.curve_state.known.by_trial[TRIALS].rewards == (5.0, 6.0)
+    assert after.curve_state.unlearned is None
+
+
+def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarray) -> None:
+    bbkb = strategy()
+    states = [learned(bbkb, features, TRIALS) for _ in range(2)]
+    assert isinstance(bbkb.ask(states[0], (), 3), Choose)  # the other one has computed nothing
+    records = [bbkb.recorded(learned(bbkb, features, TRIALS + 6, state)) for state in states]
+    assert records[0] == records[1]
+
+
+def test_unlearned_values_change_neither_the_model_nor_a_forecast(features: np.ndarray) -> None:
+    bbkb, rng, found = strategy(), np.random.default_rng(3), []
+    for is_changed in (False, True):
+        curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
+        if is_changed:  # the first three values, at steps 1, 2 and 4
+            early = [tuple(rng.normal(size=3).tolist()) for _ in curves]
+            rewards = [(*values, *curve.rewards[3:]) for curve, values in zip(curves, early, strict=True)]
+            curves = [replace(curve, rewards=rewards[curve.trial]) for curve in curves]
+        state = tell(bbkb, begun(bbkb, features), curves, PAUSED, learned_from=8)
+        record = bbkb.recorded(state)
+        forecasts = [(one.trial, one.mean, one.high) for one in bbkb.predict_trials(state, PAUSED)]
+        found.append((record["dictionary"], record["model"]["curve"], forecasts))
+    assert found[0] == found[1]
+    assert [trial for trial, _, _ in found[0][2]] == PAUSED
+
+
+def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
+    state = learned(strategy(), features, TRIALS)
+    predictions = present(state.paused_predictions)
+    spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
+    bounds = predictions.means + 2.0 * spread
+    running = [int(predictions.arms[np.argmax(bounds)])]
+    competing, taken = PausedTrials(state, running, 2.0), []
+    while (best := competing.take(-100.0, 0.0)) is not None:
+        taken.append(best.trial)
+    expected = [trial for trial in predictions.trials[np.argsort(-bounds)].tolist() if trial not in running]
+    assert taken == expected
+    assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
+    forced = replace(state, curve_state=replace(state.curve_state, compete=Turn.PAUSED_FIRST))
+    first = present(PausedTrials(forced, running, 2.0).take(100.0, 0.0))
+    assert first.trial == expected[0]
+
+
+def test_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_continued(features: np.ndarray) -> None:
+    bbkb, taken, means = strategy(), [], []
+    for has_diverged in (False, True):
+        curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
+        best = max(PAUSED, key=lambda trial: curves[trial].rewards[-1])
+        if has_diverged:
+            curves[best] = curves[best].after(5, math.nan)
+        state = tell(bbkb, begun(bbkb, features), curves, PAUSED)
+        competing = PausedTrials(state, (), 2.0)
+        tops = [competing.take(-100.0, 0.0) for _ in PAUSED]
+        taken.append({top.trial for top in tops if top is not None})
+        means.append(bbkb.predict_trials(state, [best])[0].mean)
+    assert taken[0] - taken[1] == {best}
+    assert means[1] < means[0]
+
+
+def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: np.ndarray) -> None:
+    """Trial 0 is at step 4, or has ended; all others were stopped at step 4."""
+    bbkb, widths = strategy(), []
+    for is_ended in (False, True):
+        stopped = [curve_of(features, 2 * trial + 1, trial) for trial in range(1, 12)]
+        first = curve_of(features, 0, 0) if is_ended else curve_of(features, 1, 0)
+        state = tell(bbkb, begun(bbkb, features), [first, *stopped], [])
+        # a result without a curve shows no rise
+        state = bbkb.tell(state, [Observation(200, 0.3)], np.random.default_rng(0))
+        trials = [curve.trial for curve in stopped]
+        predictions = present(state.knowledge.predictions(trials))
+        deviations = np.array([trial.deviation for trial in bbkb.predict_trials(state, trials)])
+        widths.append(deviations**2 - predictions.deviations**2)
+    assert widths[0] == pytest.approx(UNSEEN_VARIANCE / 2)  # log 4 is half of log 16
+    assert widths[1] == pytest.approx(0.0)
+
+
+def test_paused_trials_that_do_not_compete_are_neither_continued_nor_restarted(features: np.ndarray) -> None:
+    bbkb = strategy()
+    small = features[:TRIALS]
+    curves = [curve_of(small, trial, trial) for trial in range(TRIALS)]
+    state = tell(bbkb, begun(bbkb, small, repeats=True), curves, PAUSED, compete=Turn.NEW_FIRST)
+    decision = choice(bbkb.ask(state, (), 20))
+    assert [pick.trial for pick in decision.picks] == [None] * len(decision.picks)
+    assert not {pick.arm for pick in decision.picks} & set(PAUSED)

@@ -15,7 +15,7 @@ from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.start.warm_start import DataStart
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Strategy, begin
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.sequential_runs import choice
 
 ARMS = np.random.default_rng(0).random((150, 2))
 STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {field.name for field in fields(cls)}]

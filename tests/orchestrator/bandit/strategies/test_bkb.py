@@ -18,7 +18,7 @@ from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.bkb import BKB
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.examples import examples
-from tests.orchestrator.bandit.effective_dimension import effective_dimension
+from tests.orchestrator.bandit.sequential_runs import effective_dimension
 from tests.orchestrator.bandit.strategies import bbkb_games
 
 ARMS = np.random.default_rng(0).random((50, 2))

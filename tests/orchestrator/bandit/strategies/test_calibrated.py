@@ -19,8 +19,8 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
-from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
+from tests.orchestrator.bandit.sequential_runs import arms_of, choice
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.random((80, 2))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Sequential, Strategy, Wait
-from tests.orchestrator.bandit.decisions import arms_of
+from tests.orchestrator.bandit.sequential_runs import arms_of
 
 ARMS = np.random.default_rng(0).random((40, 2))
 CHEAP: dict[str, dict[str, Any]] = {

@@ -8,7 +8,7 @@ import pytest
 from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
-from tests.orchestrator.bandit.decisions import arms_of, choice
+from tests.orchestrator.bandit.sequential_runs import arms_of, choice
 
 ARMS = np.random.default_rng(0).random((40, 2))
 BATCHED = [name for name, strategy in STRATEGIES.items() if not getattr(strategy, "is_sequential", False)]

@@ -22,8 +22,7 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.bkb import BKB
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB, ExpectedImprovement, ProbabilityOfImprovement
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation, Pick
-from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
+from tests.orchestrator.bandit.sequential_runs import choice, run_sequentially, value
 
 ARMS = np.random.default_rng(0).random((60, 2))
 START = UncertaintyStart(max_pulls=3)

@@ -20,8 +20,7 @@ from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB
 from bbkb.orchestrator.bandit.strategy import Observation, Wait
-from tests.orchestrator.bandit.decisions import arms_of, choice
-from tests.orchestrator.bandit.sequential_runs import play
+from tests.orchestrator.bandit.sequential_runs import arms_of, choice, play
 
 ARMS = np.random.default_rng(0).random((40, 2))
 NOISY = GPBUCB(

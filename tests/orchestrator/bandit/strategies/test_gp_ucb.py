@@ -17,8 +17,7 @@ from bbkb.orchestrator.bandit.sparse.state import initial_state
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB
-from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.sequential_runs import run_sequentially
+from tests.orchestrator.bandit.sequential_runs import choice, run_sequentially
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = GPUCB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.01, norm_bound=1.0)

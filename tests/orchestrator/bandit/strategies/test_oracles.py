@@ -19,8 +19,7 @@ from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB
-from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.sequential_runs import play
+from tests.orchestrator.bandit.sequential_runs import choice, play
 
 ARMS = np.random.default_rng(0).random((40, 2))
 COMMON: dict[str, Any] = {"kernel": Matern52(0.5), "regularization": 0.1, "noise_variance": 0.01}

@@ -4,7 +4,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.strategies.uniform import MOST_PENDING, Uniform
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Wait
-from tests.orchestrator.bandit.decisions import arms_of
+from tests.orchestrator.bandit.sequential_runs import arms_of
 
 ARMS = np.zeros((10, 1))
 
