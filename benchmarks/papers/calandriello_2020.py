@@ -32,7 +32,7 @@ LABELS: Mapping[str, str] = {
 }
 
 NOISE_VARIANCE = 1e-4  # ξ² = 0.01²
-WORKERS = 64  # workers of BBKB's default, which is asynchronous
+WORKERS = 16  # workers of BBKB's default, which is asynchronous
 RANDOM_START: Tree = {"name": "random", "pulls": 1}
 
 _WIDTH: Tree = {"noise_variance": NOISE_VARIANCE, "norm_bound": 1.0}  # F

@@ -115,7 +115,8 @@ def _order(refresh: ModelRefreshed, learned: int, stored: int) -> int:
         return stored
     if "dictionary" in refresh.record:
         return refresh.dictionary_size
-    return learned if refresh.dictionary_size else 0
+    is_exact = "initial" in refresh.record
+    return learned if is_exact or refresh.dictionary_size else 0
 
 
 POINTS = 120  # the largest number of steps of a curve

@@ -94,19 +94,32 @@ def test_nasbench101_starts_from_the_known_results_of_its_seed(data: Path, tmp_p
 
 def test_picture_and_curves_have_every_method_and_step(source: DataSource, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    arguments = ["abalone", "--methods", "bbkb,bkb", "--seeds", "2", "--evaluations", "6", "--out", str(tmp_path)]
+    arguments = [
+        "abalone",
+        "--methods",
+        "bbkb,bkb,gp_ucb",
+        "--seeds",
+        "2",
+        "--evaluations",
+        "6",
+        "--out",
+        str(tmp_path),
+    ]
     arguments += ["--data", str(source.folder), "--picture", str(tmp_path / "abalone.png")]
     CliRunner().invoke(app_of(papers), arguments, catch_exceptions=False)
     assert (tmp_path / "abalone.png").read_bytes().startswith(b"\x89PNG")
     with (tmp_path / "results-6" / "abalone-curves.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert {(row["method"], row["step"]) for row in rows} == {
-        (label, str(step)) for label in ("Global-BBKB", "BKB, its theorem's width", "uniform") for step in range(1, 7)
+        (label, str(step))
+        for label in ("Global-BBKB", "BKB, its theorem's width", "GP-UCB", "uniform")
+        for step in range(1, 7)
     }
     assert all(float(row["regret ratio"]) == 1.0 for row in rows if row["method"] == "uniform")
     orders = [int(row["model order"]) for row in rows if row["method"].startswith("BKB")]
     assert orders[0] == 1
     assert max(orders) <= 6
+    assert [int(row["model order"]) for row in rows if row["method"] == "GP-UCB"] == [1, 2, 3, 4, 5, 6]  # all pulls
 
 
 def test_row_of_a_default_is_stale_after_its_settings_have_changed(tmp_path: Path) -> None:
