@@ -1,7 +1,7 @@
 """The only loop: outcome → event → store → state → next command.
 
 Events are applied in memory at once. They are written in one transaction before the loop acts on
-them: before trials are submitted, before a long computation, and before waiting. So every result is
+them: before trials are submitted, before a refit, and before waiting. So every result is
 durable first, and a turn of the loop costs one commit for any number of results (`recorder`). The
 strategy computes in a background thread (`Computing`) while the loop collects results and dispatches
 chosen trials; in the loop's thread with executors whose clock stands still during a computation
