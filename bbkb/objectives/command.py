@@ -358,9 +358,9 @@ class ShellCommand:
 
 
 def _plain(value: object) -> object:
-    # for these types, format() takes no format specification, or formats True as a number
     if isinstance(value, list | tuple | dict):
         return json.dumps(value)
+    # for these types, format() takes no format specification, or formats True as a number
     return str(value) if value is None or isinstance(value, bool) else value
 
 

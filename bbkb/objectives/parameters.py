@@ -18,7 +18,9 @@ may contain `{sum: [a, b], above: 1}` for it. Campaign files may contain a singl
 tuple with one value, and a single clause instead of a list with one clause.
 """
 
+import contextlib
 import copy
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -277,7 +279,8 @@ class Choice:
     prior: PriorOption = None
     confidence: ConfidenceOption = None
     default: DefaultOption = None
-    levels: tuple[Scalar, ...] = field(init=False, repr=False, compare=False)
+    levels: tuple[Scalar, ...] = field(init=False, repr=False)
+    numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
 
     def __post_init__(self) -> None:
         _set_values(self, "choices")
@@ -304,7 +307,7 @@ class Choice:
 class Ordered:
     """One of the sorted values `ordered`. Neighboring values are similar and equally far apart.
 
-    Raises ValueError if there are no values, two are equal, or one is infinite or NaN.
+    Raises ValueError if there are no values, two are equal, or one cannot be stored in a log.
     """
 
     ordered: Annotated[tuple[Any, ...], Doc("The values, in order. Neighbors are similar and equally far apart.")]
@@ -312,7 +315,8 @@ class Ordered:
     prior: PriorOption = None
     confidence: ConfidenceOption = None
     default: DefaultOption = None
-    levels: tuple[Scalar, ...] = field(init=False, repr=False, compare=False)
+    levels: tuple[Scalar, ...] = field(init=False, repr=False)
+    numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
 
     def __post_init__(self) -> None:
         _set_values(self, "ordered")
@@ -327,15 +331,16 @@ class Ordered:
 @dataclass(frozen=True, slots=True)
 class Constant:
     """Always `constant`, a value that is passed to the objective but unknown to the model. Raises
-    ValueError if it is infinite or NaN."""
+    ValueError if it cannot be stored in a log."""
 
     constant: Annotated[Any, Doc("The value, which is passed to the objective but unknown to the model.")]
     when: WhenOption = None
-    levels: tuple[Scalar, ...] = field(init=False, repr=False, compare=False)
+    levels: tuple[Scalar, ...] = field(init=False, repr=False)
+    numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constant", _checked("constant must be", self.constant))
-        object.__setattr__(self, "levels", _levels((self.constant,)))
+        _set_levels(self, (self.constant,))
         _set_options(self)
 
     @property
@@ -391,10 +396,13 @@ def as_levels(space: Space, configuration: Mapping[str, Any]) -> dict[str, Any]:
 def number_of(parameter: Parameter, value: object) -> int | None:
     """Return the index of a level, or of a nested value, which may be a list instead of a tuple; None if the
     parameter does not list it."""
-    if isinstance(value, Scalar):
-        return parameter.levels.index(value) if value in parameter.levels else None
-    key = _key(value)
-    return next((number for number, listed in enumerate(values_of(parameter)) if _key(listed) == key), None)
+    try:
+        plain = value if isinstance(value, Scalar) else _checked("value must be", value)
+    except ValueError:
+        return None
+    if isinstance(plain, Scalar):
+        return parameter.levels.index(plain) if plain in parameter.levels else None
+    return None if isinstance(parameter, Range) else parameter.numbers.get(_key(plain))
 
 
 def plain_listed(parameter: Parameter) -> dict[str, Any]:
@@ -457,10 +465,9 @@ def _set_options(parameter: Parameter) -> None:
             raise ValueError("its parameter must not have the value null, which means that it does not exist")
     if isinstance(parameter, Constant):
         return
-    # the space checks whether these values are possible
     for name in ("prior", "default"):
-        value = getattr(parameter, name)
-        object.__setattr__(parameter, name, getattr(value, "item", lambda value=value: value)())
+        with contextlib.suppress(ValueError):  # the space checks whether these values are possible
+            object.__setattr__(parameter, name, _checked(name, getattr(parameter, name)))
     plain = parameter.prior
     if plain is None and parameter.confidence is not None:
         raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
@@ -490,12 +497,19 @@ def _as_tuple(name: str, values: object) -> tuple[Any, ...]:
 
 
 def _checked(rule: str, value: Any, depth: int = 0) -> Any:
-    """Return a value of a search space with NumPy's numbers as Python's and `{"tuple": [...]}` as a tuple.
+    """Return a value of a search space with NumPy's numbers and members of enumerations as Python's numbers and
+    texts, and `{"tuple": [...]}` as a tuple.
 
     Raises ValueError unless it is a text that can be stored, a finite number, True, False, None, or a tuple,
     list or mapping of these.
     """
     value = value.item() if getattr(value, "ndim", 1) == 0 else value
+    if isinstance(value, str):
+        value = str.__str__(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        value = int(value) if isinstance(value, int) else float(value)
+    if isinstance(value, Mapping) and value.keys() == {_TUPLE} and isinstance(value[_TUPLE], list):
+        value = tuple(value[_TUPLE])
     name = rule.partition(" ")[0]
     # NaN equals no value, and JSON lacks infinite numbers
     if isinstance(value, float) and not math.isfinite(value):
@@ -511,8 +525,7 @@ def _checked(rule: str, value: Any, depth: int = 0) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise ValueError(f"{name}: the keys of a mapping must be texts, got {key!r:.100}")
-        inner = {key: _checked(rule, each, depth + 1) for key, each in value.items()}
-        return tuple(inner[_TUPLE]) if inner.keys() == {_TUPLE} and isinstance(inner[_TUPLE], list) else inner
+        return {_checked(rule, key, depth + 1): _checked(rule, each, depth + 1) for key, each in value.items()}
     if type(value) in (list, tuple):
         return type(value)(_checked(rule, each, depth + 1) for each in value)
     raise ValueError(
@@ -521,22 +534,25 @@ def _checked(rule: str, value: Any, depth: int = 0) -> Any:
     )
 
 
-def _levels(values: tuple[Any, ...]) -> tuple[Scalar, ...]:
-    """Return the values, with a name for each tuple, list and mapping: its text, which may be cut and numbered."""
-    if all(isinstance(value, Scalar) for value in values):
-        return values
+def _set_levels(parameter: Choice | Ordered | Constant, values: tuple[Any, ...]) -> None:
+    """Set the levels: the values, with a name for each tuple, list and mapping. The name is its text, with a digest
+    if it is long or also a text among the values: names depend on no other nested value."""
     taken = {value for value in values if isinstance(value, str)}
-    uses: dict[str, int] = {}
     levels: list[Scalar] = []
-    for value in values:
+    numbers: dict[object, int] = {}
+    for number, value in enumerate(values):
+        level = value
         if not isinstance(value, Scalar):
-            text = value = str(value) if len(str(value)) <= _LONGEST_NAME else f"{str(value)[: _LONGEST_NAME - 1]}…"
-            while value in taken:
-                uses[text] = uses.get(text, 1) + 1
-                value = f"{text} #{uses[text]}"
-            taken.add(value)
-        levels.append(value)
-    return tuple(levels)
+            text = str(value)
+            digest = hashlib.sha256(text.encode()).hexdigest()
+            shown = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 10]}…"
+            names = (f"{shown} #{digest[:length]}" for length in range(6, len(digest) + 1))
+            level = text if shown == text and text not in taken else next(name for name in names if name not in taken)
+            taken.add(level)
+            numbers[_key(value)] = number
+        levels.append(level)
+    object.__setattr__(parameter, "levels", tuple(levels) if numbers else values)
+    object.__setattr__(parameter, "numbers", numbers)
 
 
 def _key(value: object) -> object:
@@ -546,7 +562,7 @@ def _key(value: object) -> object:
             return (list, *map(_key, value))
         case Mapping():
             return (dict, frozenset((key, _key(each)) for key, each in value.items()))
-    return value if isinstance(value, Scalar) else repr(value)
+    return value
 
 
 def _is_unicode(text: str) -> bool:
@@ -571,4 +587,4 @@ def _set_values(parameter: Choice | Ordered, name: str) -> None:
             raise ValueError(f"{name} must differ from each other, got {value!r:.100} twice")
         previous.add(key)
     object.__setattr__(parameter, name, values)
-    object.__setattr__(parameter, "levels", _levels(values))
+    _set_levels(parameter, values)

@@ -1,5 +1,6 @@
 """`bbkb.objectives.space` and `parameters`: a search space becomes the finite set of arms of a bandit."""
 
+import enum
 import itertools
 import json
 import math
@@ -8,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bbkb.objectives import coding, sampling
@@ -24,6 +25,7 @@ from bbkb.objectives.parameters import (
     Scalar,
     as_given,
     as_levels,
+    number_of,
 )
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace, enumerate_space
@@ -182,6 +184,7 @@ def test_wrong_parameter_is_rejected_with_its_rule(build: Callable[[], object], 
 
 
 @given(st.lists(nested, min_size=1, max_size=6, unique_by=lambda value: json.dumps(value, sort_keys=True)))
+@example([((((((((((1,),),),),),),),),),)])  # the deepest tuple
 def test_nested_values_have_distinct_names_and_come_back_from_them_and_from_json(values: list[Any]) -> None:
     choice = Choice(tuple(values))
     assert len(set(choice.levels)) == len(values)
@@ -195,14 +198,27 @@ def test_nested_values_have_distinct_names_and_come_back_from_them_and_from_json
             assert as_levels(space, {"p": same}) == {"p": level}
 
 
-def test_name_of_a_long_value_is_cut_and_numbered() -> None:
-    names = Choice((list(range(50)), list(range(51)), "[1]", [1])).levels
-    assert names == (
-        "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, …",
-        "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … #2",
-        "[1]",
-        "[1] #2",
-    )
+def test_name_of_a_value_does_not_depend_on_the_order_of_the_values() -> None:
+    values = (list(range(50)), list(range(51)), "[1]", [1])
+    names = Choice(values).levels
+    assert Choice(values[::-1]).levels == names[::-1]
+    assert all(len(str(name)) <= 40 for name in names)
+
+
+def test_members_of_enumerations_and_numbers_of_numpy_are_plain_values() -> None:
+    class Size(enum.IntEnum):
+        SMALL = 1
+
+    class Kind(enum.StrEnum):
+        A = "a"
+
+    choice = Choice((Size.SMALL, Kind.A, (Size.SMALL, np.float32(0.5))), default=(np.int64(1), 0.5))
+    assert repr(choice.choices) == "(1, 'a', (1, 0.5))"
+    assert choice.default == (1, 0.5)
+    assert [number_of(choice, value) for value in (Kind.A, {"tuple": [1, 0.5]}, [np.int64(1), 0.5])] == [1, 2, 2]
+    itself: list[object] = []
+    itself.append(itself)
+    assert [number_of(choice, value) for value in (itself, object(), (2,))] == [None, None, None]
 
 
 def test_first_configuration_has_the_users_values_and_is_the_center_otherwise() -> None:
