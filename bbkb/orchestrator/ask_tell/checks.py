@@ -189,9 +189,11 @@ def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
 
 def check_deviations(deviations: ArrayLike, count: int) -> list[float]:
     """Return the deviations of `count` values, each >= 0. A single one need not be in a list."""
-    numbers: list[float] = np.atleast_1d(check_numbers(deviations, "deviation")).tolist()
-    if len(numbers) != count:
-        raise ValueError(f"there must be one deviation for each value, got {len(numbers)} for {count}")
+    array = np.atleast_1d(check_numbers(deviations, "deviation"))
+    if array.shape != (count,):
+        got = len(array) if array.ndim == 1 else f"an array of shape {array.shape}"
+        raise ValueError(f"there must be one deviation for each value, got {got} for {count}")
+    numbers: list[float] = array.tolist()
     for number in numbers:
         if not 0.0 <= number < math.inf:
             raise ValueError(f"a deviation must be a finite number >= 0, got {number}")

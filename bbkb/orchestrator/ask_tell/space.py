@@ -4,6 +4,7 @@ This module checks the arguments and converts configurations and values;
 `bbkb.orchestrator.ask_tell.search` runs the search. `ask` returns each configuration as an `OpenTrial`.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -210,7 +211,7 @@ class Optimizer(AskTell):
         settings = Settings(
             name=NAME,
             seed=check_seed(seed),
-            objective=ObjectiveSettings(direction=direction, deviation=None if goals or limits else DEVIATION),
+            objective=ObjectiveSettings(direction=direction, deviation=None if len(goals) > 1 or limits else DEVIATION),
             objectives=goals,
             constraints=limits,
             space=full.parameters,
@@ -488,6 +489,7 @@ class OpenTrial(dict[str, Any]):
     def __init__(self, parameters: Parameters, optimizer: Optimizer) -> None:
         super().__init__(parameters)
         self._optimizer = optimizer
+        self._asked = copy.deepcopy(dict(parameters))  # a training may change the lists and mappings in this one
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -498,7 +500,7 @@ class OpenTrial(dict[str, Any]):
     def last_step(self) -> int:
         """The largest step that the training has reported, after which it continues; 0 for a new
         training."""
-        return self._optimizer.last_step(self)
+        return self._optimizer.last_step(self._asked)
 
     def report(self, value: Value, step: int) -> bool:
         """Report a value of the training before its end, as `Optimizer.report` does.
@@ -510,7 +512,7 @@ class OpenTrial(dict[str, Any]):
         Returns:
             False if this training should be stopped now.
         """
-        return self._optimizer.report(self, value, step)
+        return self._optimizer.report(self._asked, value, step)
 
     def tell(self, value: Value, deviation: float | None = None) -> None:
         """Report the result, as `Optimizer.tell` does.
@@ -519,19 +521,19 @@ class OpenTrial(dict[str, Any]):
             value: a number, or a mapping of metrics if there are several objectives or constraints.
             deviation: the standard deviation of the value's noise, if it is known.
         """
-        self._optimizer.tell(self, value, deviation)
+        self._optimizer.tell(self._asked, value, deviation)
 
     def fail(self) -> None:
         """Report that the evaluation failed. `ask` does not return these parameters again."""
-        self._optimizer.fail(self)
+        self._optimizer.fail(self._asked)
 
     def stop(self) -> None:
         """End the training permanently before its last step; see `Optimizer.stop`."""
-        self._optimizer.stop(self)
+        self._optimizer.stop(self._asked)
 
     def withdraw(self) -> None:
         """End the evaluation without a result; see `Optimizer.withdraw`."""
-        self._optimizer.withdraw(self)
+        self._optimizer.withdraw(self._asked)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self),)

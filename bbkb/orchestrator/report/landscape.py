@@ -13,7 +13,7 @@ indices of steps for choices. Codes and features are those of `bbkb.objectives.c
 import heapq
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -271,31 +271,17 @@ def fit_surrogate(history: History) -> Surrogate | None:
         return np.hstack([coding.features(space[name], of[:, n]) for n, name in zip(varying, names, strict=True)])
 
     grids = [coding.spread_codes(space[name], _LINE) for name in names]
+    for index, (number, name) in enumerate(zip(varying, names, strict=True)):
+        if not coding.is_real(space[name]) and not np.isnan(codes[best, number]):
+            grids[index] = np.union1d(grids[index], codes[best, number])  # of many levels, not all are in a grid
     through_best = [np.tile(codes[best], (len(grid), 1)) for grid in grids]
     for number, grid, line in zip(varying, grids, through_best, strict=True):
         line[:, number] = grid
-    # Saltelli's draws: two independent ones over the whole space, and for each parameter the first one with
-    # this parameter of the second; of a Latin hypercube (McKay, Beckman and Conover 1979), because an
-    # import of `scipy.stats` takes a second
-    count = len(varying)
-    points = min(_SOBOL_POINTS, _MOST_DRAWS // (count + 2) + 8)
-    rng = np.random.default_rng(0)
-    strata = rng.permuted(np.tile(np.arange(points), (2 * count, 1)), axis=1)
-    shares = (strata + rng.random(strata.shape)) / points
-    draws = []
-    for block in (
-        shares[:count],
-        shares[count:],
-        *(np.where(np.eye(count)[n][:, None], shares[count:], shares[:count]) for n in range(count)),
-    ):
-        drawn = np.tile(codes[best], (points, 1))
-        for number, name, share in zip(varying, names, block, strict=True):
-            drawn[:, number] = coding.draw(space[name], share)
-        draws.append(without_inactive(space, order_parameters(space), drawn))
+    draws = _saltelli(space, names, codes[best])
     # the posterior knows only arms, so every position that is drawn is one; equal results are one arm
     distinct, arms = np.unique(features(codes), axis=0, return_inverse=True)
     arms = arms.ravel()
-    owners = np.repeat(np.arange(count), [coding.width(space[name]) for name in names])
+    owners = np.repeat(np.arange(len(names)), [coding.width(space[name]) for name in names])
     candidates = Arms.of(np.concatenate([distinct, *map(features, through_best), *map(features, draws)]), owners)
     strategy = BBKB(**with_preset(BBKB, {"model": Model(outputs=Outputs.RAW)}))
     rewards = history.sign * scores
@@ -309,9 +295,8 @@ def fit_surrogate(history: History) -> Surrogate | None:
         levels = coding.values(space[name], grid).tolist()
         part = slice(end - len(grid), end)
         lines.append((parameter_axis(name, levels, space[name]).positions, mean[part], deviation[part]))
-    alone, total = _sobol(
-        belief.mean[ends[-1] :].reshape(len(draws), -1)
-    )  # a square could overflow on the user's scale
+    # of the standardized values: a square could overflow on the user's scale
+    alone, total = _sobol(belief.mean[ends[-1] :].reshape(len(draws), -1))
     return Surrogate(
         axes=tuple(parameter_axis(name, columns[name], space[name]) for name in names),
         lines=tuple(lines),
@@ -328,12 +313,34 @@ def fit_surrogate(history: History) -> Surrogate | None:
     )
 
 
+def _saltelli(space: Mapping[str, Parameter], names: list[str], best: Floats) -> list[Floats]:
+    """Return Saltelli's draws of codes: two independent ones over the whole space, and for each of the parameters
+    `names` the first one with this parameter of the second.
+
+    They are of a Latin hypercube (McKay, Beckman and Conover 1979): an import of `scipy.stats` takes a second. Other
+    parameters have their code in `best`.
+    """
+    count = len(names)
+    points = min(_SOBOL_POINTS, _MOST_DRAWS // (count + 2) + 8)
+    rng = np.random.default_rng(0)
+    strata = rng.permuted(np.tile(np.arange(points), (2 * count, 1)), axis=1)
+    shares = (strata + rng.random(strata.shape)) / points
+    first, second = shares[:count], shares[count:]
+    draws = []
+    for block in (first, second, *(np.where(np.eye(count)[n][:, None], second, first) for n in range(count))):
+        drawn = np.tile(best, (points, 1))
+        for name, share in zip(names, block, strict=True):
+            drawn[:, list(space).index(name)] = coding.draw(space[name], share)
+        draws.append(without_inactive(space, order_parameters(space), drawn))
+    return draws
+
+
 def _of_table(column: list[Any]) -> Parameter:
     """Return a parameter with the values of a table, which it changes to values of the parameter. It does
     not vary if there are too many categories."""
-    if are_numbers(column) and min(column) < max(column):
+    if are_numbers(column):
         column[:] = [clip(float(value)) for value in column]
-        return Range(min(column), max(column))
+        return Range(min(column), max(column)) if min(column) < max(column) else Constant(column[0])
     column[:] = [_MISSING if value is None else str(value) for value in column]
     levels = sorted(set(column))
     return Choice(tuple(levels)) if 1 < len(levels) <= _LARGEST_CHOICE else Constant(levels[0])

@@ -254,8 +254,11 @@ def _cell(value: object) -> object:
 
 
 def _as_yaml(tree: Mapping[str, object]) -> str:
-    text = json.dumps(tree, default=lambda each: dict(each) if isinstance(each, Mapping) else str(each))
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # several times as fast, where PyYAML has libyaml
+    text = json.dumps(
+        tree, default=lambda each: dict(each) if isinstance(each, Mapping) else str(each), ensure_ascii=False
+    )
+    # libyaml, where PyYAML has it, is several times as fast, but escapes characters such as emoji
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper) if text.isascii() else yaml.SafeDumper
     return (
         str(yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)) if tree else ""
     )

@@ -80,8 +80,7 @@ def current(run: Run, store: EventStore) -> CampaignState:
 
     Raises RunError if the run has no log, and StoreError if it cannot be read.
     """
+    run.first(store)  # a snapshot may remain of a log that is damaged or gone
     position, state = load(store, run.name)
-    if not position:
-        run.first(store)  # raises RunError
     events: Iterator[Event] = store.read(run.name, after=position)
     return functools.reduce(apply_recorded, events, state)

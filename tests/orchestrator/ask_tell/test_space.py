@@ -78,11 +78,14 @@ def test_recommendation_respects_the_deviations_of_results(tmp_path: Path) -> No
     assert (same.best, same.ask(3)) == (optimizer.best, optimizer.ask(3))
 
 
-def test_deviation_of_zero_means_an_exact_value() -> None:
-    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+@pytest.mark.parametrize("named", [False, True])
+def test_deviation_of_zero_means_an_exact_value(named: bool) -> None:
+    goal: dict[str, Any] = {"objectives": [Objective("loss", "minimize")]} if named else {"direction": "minimize"}
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, **goal)
     for _ in range(20):
         (trial,) = optimizer.ask()
         trial.tell((trial["x"] - 0.3) ** 2, 0)
+    assert optimizer.trials[0].metrics["deviation"] == 0.0
     assert optimizer.best.parameters == optimizer.best_observed.parameters
 
 
@@ -93,6 +96,7 @@ def test_deviation_of_zero_means_an_exact_value() -> None:
         ("bbkb", float("nan"), "a deviation must be a finite number >= 0, got nan"),
         ("bbkb", "a", "deviation must be numbers"),
         ("bbkb", [1.0, 2.0], "there must be one deviation for each value, got 2 for 1"),
+        ("bbkb", [[1.0]], r"there must be one deviation for each value, got an array of shape \(1, 1\)"),
         ("gp_ucb", 1.0, "deviation needs a strategy that weighs results"),
     ],
 )
@@ -118,6 +122,15 @@ def test_configurations_have_nested_values(tmp_path: Path) -> None:
     assert reloaded(optimizer, tmp_path).best == optimizer.best
     with pytest.raises(ObjectiveError, match=r"layers must be one of \(64, 32\), \(128,\), \(8,\), got \[9\]"):
         optimizer.tell({"layers": [9]}, 1.0)
+
+
+def test_training_may_change_its_own_lists() -> None:
+    optimizer = Optimizer({"layers": Choice(([1], [2]))}, "minimize")
+    (trial,) = optimizer.ask()
+    given = list(trial["layers"])
+    trial["layers"].append(3)
+    trial.tell(0.5)
+    assert optimizer.best.parameters == {"layers": given}
 
 
 def loss(configuration: Mapping[str, Any]) -> Any:

@@ -90,10 +90,11 @@ def test_memory_of_the_surrogate_grows_linearly_with_the_levels_of_a_choice(tmp_
     space: Space = {"level": Choice(tuple(range(4000))), "x": Range(0.0, 1.0)}
     history = history_of(tune_here(tmp_path, lambda level, x: (level % 7) + x, space, evaluations=20))
     tracemalloc.start()
-    present(fit_surrogate(history))
+    surrogate = present(fit_surrogate(history))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 64e6  # one number for each pair of levels would take 128 MB
+    assert surrogate.axes[0].positions[surrogate.best] in surrogate.lines[0][0]
 
 
 def test_slices_have_one_panel_per_parameter_and_draw_nothing_between_choices(surrogate: Surrogate) -> None:

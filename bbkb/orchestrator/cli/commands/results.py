@@ -146,7 +146,8 @@ def best(
     if format_ is BestFormat.JSON:
         text = json.dumps(plain)
     elif format_ is BestFormat.YAML:
-        text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
+        copied = json.loads(json.dumps(plain))  # a value that occurs twice would become an alias
+        text = yaml.safe_dump(copied, sort_keys=False, allow_unicode=True).rstrip()
     write_output(f"{text}\n".encode())
 
 
