@@ -140,7 +140,9 @@ class KnownNoise:
             added = self.others.counts / self.typical**2 if self.typical else np.zeros(len(self.means))
             other_means = np.nan_to_num(self.others.sums / self.others.counts)
             total = self.precisions + added
-            means = np.where(total > 0, (self.means * self.precisions + other_means * added) / total, other_means)
+            # shares, because the product of a mean and a precision could overflow
+            means = self.means * (self.precisions / total) + other_means * (added / total)
+            means = np.where(total > 0, means, other_means)
             variances = np.where(total > 0, 1.0 / total, np.where(self.others.counts > 0, 0.0, np.inf))
         is_exact = self.exact > 0
         return freeze(np.where(is_exact, self.means, means)), freeze(np.where(is_exact, 0.0, variances))

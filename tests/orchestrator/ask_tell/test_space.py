@@ -78,6 +78,25 @@ def test_recommendation_respects_the_deviations_of_results(tmp_path: Path) -> No
     assert (same.best, same.ask(3)) == (optimizer.best, optimizer.ask(3))
 
 
+def test_estimate_of_an_exact_value_among_noisy_ones_is_that_value() -> None:
+    optimizer, rng = Optimizer({"x": Range(0.0, 1.0)}, "minimize", seed=1), np.random.default_rng(1)
+    for _ in range(20):
+        (trial,) = optimizer.ask()
+        trial.tell((trial["x"] - 0.3) ** 2 + 0.1 * rng.standard_normal(), 0.1)
+    optimizer.tell({"x": 0.3}, -0.5, 0.0)
+    best = optimizer.best
+    assert (best.parameters["x"], best.value) == (0.3, -0.5)
+    assert best.estimate == pytest.approx(-0.5, abs=0.05)
+
+
+def test_huge_values_may_have_tiny_deviations() -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+    for _ in range(12):
+        (trial,) = optimizer.ask()
+        trial.tell(1e300 * (trial["x"] - 0.3) ** 2, 1e-10)
+    assert optimizer.best.parameters["x"] == pytest.approx(0.3, abs=0.3)
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_deviation_of_zero_means_an_exact_value(named: bool) -> None:
     goal: dict[str, Any] = {"objectives": [Objective("loss", "minimize")]} if named else {"direction": "minimize"}

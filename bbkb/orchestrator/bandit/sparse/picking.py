@@ -161,10 +161,10 @@ class ConditionedPosterior:
     (n, r)) have the same order.
     """
 
-    def __init__(self, posterior: SparsePosterior, tie: float = TIE) -> None:
-        """`tie`: see `argmax_queue.EvaluatedArms`."""
+    tie: ClassVar[float] = TIE
+
+    def __init__(self, posterior: SparsePosterior) -> None:
         self.posterior = posterior
-        self.tie = tie
         self.arms: Indices = np.empty(0, np.intp)
         self.mean = np.empty(0)
         self.start_variance = np.empty(0)

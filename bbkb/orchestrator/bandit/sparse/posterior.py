@@ -154,6 +154,14 @@ class SparseModel:
         """Return `arms` (n,) with their features."""
         return Points(arms, self.arms[arms])
 
+    def weights(self, pulls: Pulls) -> Floats | Indices:
+        """Return the weight of every arm (A,): its number of pulls, unless deviations are known (`weights_of`)."""
+        if pulls.noise is None:
+            return pulls.counts
+        weights = np.zeros(len(pulls.counts))
+        weights[pulls.arms] = weights_of(pulls, self.outputs, self.regularization)
+        return weights
+
     def parts(self) -> list[slice]:
         """Return the arms in consecutive slices whose size suits matrix products."""
         return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
@@ -296,7 +304,7 @@ class SparsePosterior:
         In the module's notation it is Σ b/(b + λ) + (Σ n k(x, x) − Σ b)/λ.
         """
         spectrum, regularization = self.fit.spectrum, self.fit.regularization
-        outside = float(pulls.counts[pulls.arms] @ self.model.diagonal[pulls.arms]) - float(spectrum.sum())
+        outside = float(self.model.weights(pulls) @ self.model.diagonal) - float(spectrum.sum())
         return float((spectrum / (spectrum + regularization)).sum()) + max(outside, 0.0) / regularization
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:

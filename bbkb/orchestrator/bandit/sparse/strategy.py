@@ -20,7 +20,6 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from bbkb.orchestrator.bandit.model.model import Model, ModelOptions
-from bbkb.orchestrator.bandit.model.outputs import weights_of
 from bbkb.orchestrator.bandit.model.reliability import reliability_and_cautious
 from bbkb.orchestrator.bandit.options import Options, Oversampling
 from bbkb.orchestrator.bandit.pulls import Pulls
@@ -28,7 +27,7 @@ from bbkb.orchestrator.bandit.results import CurveUpdate
 from bbkb.orchestrator.bandit.scheduling import WidthOptions, information_gain
 from bbkb.orchestrator.bandit.sparse.curve_fit import pair_variances
 from bbkb.orchestrator.bandit.sparse.forecasts import forecasts
-from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.state import (
     CHECKED_FROM,
     CHECKED_WIDTH,
@@ -112,15 +111,6 @@ def without_own_pulls(counts: Indices | Floats, variance: Floats, embedded: Floa
     """
     before: Floats = embedded / np.maximum(1.0 - counts * embedded, np.finfo(np.float64).eps)
     return before + np.maximum(variance - embedded, 0.0)
-
-
-def all_weights(pulls: Pulls, model: SparseModel) -> Floats | Indices:
-    """Return `weights_of` the pulled arms, and 0 for the others (A,)."""
-    if pulls.noise is None:
-        return pulls.counts
-    weights = np.zeros(len(pulls.counts))
-    weights[pulls.arms] = weights_of(pulls, model.outputs, model.regularization)
-    return weights
 
 
 def resparsify(
@@ -325,11 +315,11 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         pulled = after.evidence.arms
         before = posterior_before(state, after)
         _, old, rows = before.moments(pulled, is_joint=self.model is not None)
-        counts = all_weights(state.evidence, after.model)[pulled]
+        counts = after.model.weights(state.evidence)[pulled]
         embedded = np.vecdot(rows, rows)
         drawn_by = without_own_pulls(counts, old, embedded) if self.resampling == "stable" else old
         if after.evidence.noise is not None:
-            drawn_by = drawn_by * all_weights(after.evidence, after.model)[pulled] / after.evidence.counts[pulled]
+            drawn_by = drawn_by * after.model.weights(after.evidence)[pulled] / after.evidence.counts[pulled]
         dictionary = resparsify(
             after.evidence, drawn_by, oversampling, self.resampling, rng, limit=self.dictionary_limit
         )

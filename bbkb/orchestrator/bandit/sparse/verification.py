@@ -76,7 +76,7 @@ class Estimates:
     """The estimates of the pulled arms, which include their own rewards."""
 
     arms: Indices  # (p,), the arms with a finished pull, ascending
-    counts: Indices  # (p,), the numbers of pulls of the arms
+    weights: Floats | Indices  # (p,), the numbers of pulls of the arms, or their weights if deviations are known
     means: Floats  # (p,), the estimates m of the arms' scores
     # ν and τ², the variances of a score's noise and of an individual effect; 0 if arms do not
     # repeat and have no individual effects
@@ -88,15 +88,15 @@ class Estimates:
         """Return the estimates at `state`. `belief`: the model's belief; None for that of the
         sparse posterior."""
         arms = state.pulls.finished_arms
-        counts = state.pulls.counts[arms]
+        pulls = state.model.weights(state.pulls)[arms]
         model_means, _ = (sparse_belief(state) if belief is None else belief)(arms)
-        own_scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts)
+        own_scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / state.pulls.counts[arms])
         if state.layout is None or not state.layout.repeats:
-            return Estimates(arms, counts, model_means, 0.0, 0.0)
+            return Estimates(arms, pulls, model_means, 0.0, 0.0)
         noise = _pooled_noise(state, weight=1.0)
         own = max(noise / OWN_PULLS, state.model.regularization - noise)
-        weights = counts / (counts + noise / own)
-        return Estimates(arms, counts, model_means + weights * (own_scores - model_means), noise, own)
+        shares = pulls / (pulls + noise / own)
+        return Estimates(arms, pulls, model_means + shares * (own_scores - model_means), noise, own)
 
     def best(self, blocked: Indices) -> int | None:
         """Return the arm with the largest estimate that is not in `blocked`; None if there is none."""
@@ -112,7 +112,7 @@ class Estimates:
         """Return whether the lower bound of the evaluated `arm` is at least the upper bound of a new
         arm whose score has this mean and variance without its individual effect."""
         at = np.searchsorted(self.arms, arm)
-        lower = self.means[at] - WIDTH * math.sqrt(self.noise / (self.counts[at] + self.noise / self.own))
+        lower = self.means[at] - WIDTH * math.sqrt(self.noise / (self.weights[at] + self.noise / self.own))
         return bool(lower >= mean + WIDTH * math.sqrt(variance + self.own))
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
@@ -120,7 +120,7 @@ class Estimates:
         `open_pulls`. Arms in `blocked` are excluded. None if the bounds of the best arm and of all
         others do not overlap, or if fewer than two arms are left."""
         opened = np.array(open_pulls, np.intp)
-        pulls = self.counts.copy()
+        pulls = self.weights.copy()
         np.add.at(pulls, np.searchsorted(self.arms, opened[np.isin(opened, self.arms)]), 1)
         is_allowed = ~np.isin(self.arms, blocked)
         arms = self.arms[is_allowed]
@@ -195,16 +195,17 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
     if not is_known or state.knowledge.scale.slope <= 0.0:
         return None
-    count = int(state.pulls.counts[arm])
+    pulls = float(state.model.weights(state.pulls)[arm])
     noise = _measured_noise(state)
     posterior = state.posterior
     if noise > state.model.regularization:
         posterior = state.model.with_regularization(noise).fit(state.evidence, state.dictionary)
     (centered,), (variance,), _ = posterior.moments(np.array([arm], np.intp))
     mean = centered + posterior.fit.offset
-    weight = count / (count + RECOMMENDED_OWN_PULLS)
-    mean += weight * (state.knowledge.scale.scores(state.pulls.reward_sums[[arm]] / count)[0] - mean)
-    own = noise / (count + RECOMMENDED_OWN_PULLS)
+    weight = pulls / (pulls + RECOMMENDED_OWN_PULLS)
+    own_reward = state.pulls.reward_sums[[arm]] / state.pulls.counts[arm]
+    mean += weight * (state.knowledge.scale.scores(own_reward)[0] - mean)
+    own = noise / (pulls + RECOMMENDED_OWN_PULLS)
     deviation = _error_ratio(state) * math.sqrt(own + (1.0 - weight) ** 2 * noise * variance)
     return _in_rewards(state.knowledge.scale, mean, deviation)
 
@@ -243,6 +244,8 @@ def _pooled_noise(state: SparseState, weight: float) -> float:
     `weight` repeated evaluations, and of the squared deviations between repeated evaluations of the
     better half of the arms."""
     fitted = state.model.regularization
+    if has_known_noise(state.pulls):
+        return fitted
     finished = state.pulls.finished
     arms = state.pulls.finished_arms
     means = finished.sums[arms] / finished.counts[arms]
@@ -260,10 +263,10 @@ def _error_ratio(state: SparseState) -> float:
     arms = state.pulls.finished_arms
     arms = arms[:: -(-len(arms) // MOST_CHECKED)]
     means, variances = sparse_belief(state)(arms)
-    counts = state.pulls.counts[arms]
-    errors = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts) - means
-    unexplained = np.maximum(1.0 - counts * variances, LEAST_LEFT)
-    squared = counts * errors * errors / (state.model.regularization * unexplained)
+    pulls = state.model.weights(state.pulls)[arms]
+    errors = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / state.pulls.counts[arms]) - means
+    unexplained = np.maximum(1.0 - pulls * variances, LEAST_LEFT)
+    squared = pulls * errors * errors / (state.model.regularization * unexplained)
     best = np.argsort(-means, kind="stable")[: max(LEAST_BEST, len(arms) // BEST_PART)]
     return math.sqrt(max(1.0, float(squared[best].mean())))
 

@@ -32,7 +32,7 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import Arms, Layout, as_arms
-from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices, read_only
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel
 from bbkb.orchestrator.bandit.model.fitting import prior
 from bbkb.orchestrator.bandit.model.model import Model
@@ -169,7 +169,7 @@ class UncertaintyStart(_StartOptions):
         unknown = model.fit(Pulls.none(len(model.arms)), NOTHING)  # the prior, whose mean is 0: u is σ
         screen = Screen(model.kernel, model.all_arms.largest_prior)
         bounds = screen.upper(model.all_arms, unknown.fit, [(0, 1.0)], NOTHING)
-        conditioned = ConditionedPosterior(unknown, tie=ROUNDING)
+        conditioned = ConditionedPosterior(unknown)
         conditioned.extend(known)
         picking = Picking(conditioned, bounds, width=1.0)
         queue = picking.queue(NOTHING)
@@ -322,7 +322,7 @@ def begin_sparse(
     dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
     # the eigenvalues of Σ n_p z zᵀ, which are those of K̃ except for zeros; their sum is Tr K̃
     spectrum = model.fit(pulls, dictionary).fit.spectrum
-    left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
+    left_out = max(0.0, float(model.weights(pulls)[pulls.arms] @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
     gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
     return replace(after, dictionary=dictionary, information_gain=gain)
 

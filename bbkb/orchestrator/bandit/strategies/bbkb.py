@@ -296,8 +296,10 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 
     @property
     def draws_as_proven(self) -> bool:
-        """See `SparseStrategy.draws_as_proven`. Batches must end by the drift budget."""
-        return super().draws_as_proven and self.mode == "batch" and self.termination != "ratio"
+        """See `SparseStrategy.draws_as_proven`. Batches must end by the drift budget, in its proven form."""
+        is_local = self.termination == "global_then_local"
+        is_proven = self.local_covariance == "embedded" if is_local else self.termination != "ratio"
+        return super().draws_as_proven and self.mode == "batch" and is_proven
 
     def width_at(self, state: SparseState) -> float:
         """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""

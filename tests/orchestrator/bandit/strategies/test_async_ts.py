@@ -113,6 +113,13 @@ def test_requests_get_the_same_draws_without_a_bound_on_pending_pulls() -> None:
     assert not WILD.never_waits
 
 
+def test_pull_has_its_own_draw_however_requests_are_split() -> None:
+    state = sparse_state()
+    once = arms_of(WILD.ask(state, (), 30))
+    assert [arms_of(WILD.ask(state, tuple(once[:i]), 1))[0] for i in range(30)] == once
+    assert arms_of(WILD.ask(replace(state, seed=state.seed + 1), (), 30)) != once
+
+
 def test_prior_draws_choose_all_available_arms_before_any_reward() -> None:
     strategy = replace(WILD, batch_size=2000)
     rng = np.random.default_rng(0)

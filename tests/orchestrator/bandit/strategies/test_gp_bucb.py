@@ -102,6 +102,12 @@ def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
     assert isinstance(NOISY.ask(state, arms, 10_000), Wait)
 
 
+def test_limit_cuts_a_batch_and_is_its_recorded_reason() -> None:
+    *_, (state, full) = play(ARMS, NOISY, 12)
+    cut = choice(NOISY.ask(state, (), 2))
+    assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
+
+
 def test_warm_start_comes_first_and_is_replaced_by_the_same_number_of_arms_if_it_failed() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
