@@ -89,7 +89,7 @@ def _test(name: str, test: object) -> Test:
     values = tuple(test) if isinstance(test, list | tuple) else (test,)
     if not values:
         raise ValueError(f"{name} must be compared with at least one value, got none")
-    return tuple(_checked(f"{name} must be compared with", value) for value in values)
+    return tuple(plain_value(f"{name} must be compared with", value) for value in values)
 
 
 def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
@@ -339,7 +339,7 @@ class Constant:
     numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constant", _checked("constant must be", self.constant))
+        object.__setattr__(self, "constant", plain_value("constant must be", self.constant))
         _set_levels(self, (self.constant,))
         _set_options(self)
 
@@ -397,7 +397,7 @@ def number_of(parameter: Parameter, value: object) -> int | None:
     """Return the index of a level, or of a nested value, which may be a list instead of a tuple; None if the
     parameter does not list it."""
     try:
-        plain = value if isinstance(value, Scalar) else _checked("value must be", value)
+        plain = value if isinstance(value, Scalar) else plain_value("value must be", value)
     except ValueError:
         return None
     if isinstance(plain, Scalar):
@@ -467,7 +467,7 @@ def _set_options(parameter: Parameter) -> None:
         return
     for name in ("prior", "default"):
         with contextlib.suppress(ValueError):  # the space checks whether these values are possible
-            object.__setattr__(parameter, name, _checked(name, getattr(parameter, name)))
+            object.__setattr__(parameter, name, plain_value(name, getattr(parameter, name)))
     plain = parameter.prior
     if plain is None and parameter.confidence is not None:
         raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
@@ -496,9 +496,9 @@ def _as_tuple(name: str, values: object) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def _checked(rule: str, value: Any, depth: int = 0) -> Any:
+def plain_value(rule: str, value: Any, depth: int = 0) -> Any:
     """Return a value of a search space with NumPy's numbers and members of enumerations as Python's numbers and
-    texts, and `{"tuple": [...]}` as a tuple.
+    texts, and `{"tuple": [...]}` as a tuple. `rule` begins the message, such as `choices must hold`.
 
     Raises ValueError unless it is a text that can be stored, a finite number, True, False, None, or a tuple,
     list or mapping of these.
@@ -525,9 +525,9 @@ def _checked(rule: str, value: Any, depth: int = 0) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise ValueError(f"{name}: the keys of a mapping must be texts, got {key!r:.100}")
-        return {_checked(rule, key, depth + 1): _checked(rule, each, depth + 1) for key, each in value.items()}
+        return {plain_value(rule, key, depth + 1): plain_value(rule, each, depth + 1) for key, each in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(_checked(rule, each, depth + 1) for each in value)
+        return type(value)(plain_value(rule, each, depth + 1) for each in value)
     raise ValueError(
         f"{rule} texts, numbers, True, False, None, or tuples, lists and mappings of these, got {value!r:.100}; name "
         "each other object, and let the objective look up the name"
@@ -576,7 +576,7 @@ def _is_unicode(text: str) -> bool:
 
 def _set_values(parameter: Choice | Ordered, name: str) -> None:
     """Check the values, which are the field `name`."""
-    values = tuple(_checked(f"{name} must hold", value) for value in _as_tuple(name, getattr(parameter, name)))
+    values = tuple(plain_value(f"{name} must hold", value) for value in _as_tuple(name, getattr(parameter, name)))
     if not values:
         raise ValueError(f"{name} must hold at least one value, got none")
     previous: set[object] = set()

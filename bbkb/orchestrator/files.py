@@ -35,7 +35,11 @@ def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) 
     `is_private`, only the owner can read the file; otherwise the umask applies. Raises OSError if
     the file cannot be written; the old content is then unchanged, and no draft remains.
     """
-    if path.exists() and not path.is_file():
+    try:
+        is_special = not stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        is_special = False
+    if is_special:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe without a reader must not block
         with open(descriptor, "wb") as file:
             os.set_blocking(descriptor, True)

@@ -21,7 +21,7 @@ class FailureKind(StrEnum):
     # the process died; the evaluation is to blame only if this happens repeatedly
     WORKER_LOST = "worker lost"
     NODE_LOST = "node lost"  # the machine failed or was preempted; the evaluation is not to blame
-    CANCELLED = "cancelled"
+    CANCELLED = "cancelled"  # only between the machines of one evaluation; it never reaches the campaign
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -221,9 +221,10 @@ def _picks(state: CampaignState, now: float, room: int) -> int:
 
 
 def _is_learning_due(state: CampaignState) -> bool:
-    # the strategy has yet to learn that a checkpoint was removed
-    has_removed = not state.trainings.removed.isdisjoint(state.trainings.learned_paused)
-    return bool(state.batch.stalled) or has_removed or _is_refresh_due(state)
+    if state.batch.stalled:
+        return True
+    removed = state.trainings.removed  # checkpoints, which the strategy has yet to learn
+    return (bool(removed) and not removed.isdisjoint(state.trainings.learned_paused)) or _is_refresh_due(state)
 
 
 def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:

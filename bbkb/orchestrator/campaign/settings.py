@@ -32,6 +32,7 @@ from bbkb.objectives.parameters import (
     Scalar,
     clauses_of,
     plain_listed,
+    plain_value,
 )
 from bbkb.orchestrator.annotations import DECIDED, LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
 from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, MetricName, Objective
@@ -537,6 +538,11 @@ class KnownResult(Section):
 
     parameters: Annotated[Mapping[str, Scalar | Nested], MinLen(1), Doc("The configuration.")]
     value: Annotated[float, Doc("Its value, on the scale of the objective.")]
+
+    def __post_init__(self) -> None:
+        for name, value in self.parameters.items():
+            if not isinstance(value, Scalar):
+                plain_value(f"{name} must be", value)
 
 
 @dataclass(frozen=True, kw_only=True)

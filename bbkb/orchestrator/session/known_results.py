@@ -236,10 +236,10 @@ def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object
 
 def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mapping[str, object]]:
     """Return configurations without constant parameters that no candidate has."""
-    values: dict[str, set[str]] = {}
+    values: dict[str, set[Scalar]] = {}
     for result in data.results:
         for name, value in result.parameters.items():
-            values.setdefault(name, set()).add(text_of(value))
+            values.setdefault(name, set()).add(value if isinstance(value, Scalar) else text_of(value))
     fixed = {name for name, different in values.items() if len(different) == 1 and name not in parameters}
     return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
 

@@ -72,6 +72,8 @@ def deviation_rule(settings: Settings, strategy: object) -> str:
     """Return why the deviation of a value cannot be used; an empty text if it can."""
     if not settings.goals.is_single:
         return "needs a single objective without constraints"
+    if settings.objective.deviation == settings.goals.objectives[0].metric:
+        return "must name another metric than that of the objective"
     if isinstance(settings.early_stopping, ModelStopping):
         return "cannot be used with early_stopping.rule: model, whose model of trainings estimates the noise itself"
     if not (isinstance(strategy, WeighsResults) and strategy.takes_deviations):

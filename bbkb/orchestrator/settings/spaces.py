@@ -20,6 +20,7 @@ from bbkb.objectives.parameters import (
     clauses_of,
     conditions,
     has_prior,
+    plain_value,
     with_default,
 )
 from bbkb.objectives.space import SearchSpace
@@ -107,7 +108,15 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     ]
     if wrong:
         raise RefusalError(wrong)
-    return tuple({str(name): value for name, value in configuration.items()} for configuration in enqueue)
+    plain: list[Configuration] = []
+    for number, configuration in enumerate(enqueue):
+        try:
+            plain.append({str(name): plain_value(f"{name} must be", value) for name, value in configuration.items()})
+        except ValueError as error:
+            wrong.append(Refusal((number,), f": {error}"))
+    if wrong:
+        raise RefusalError(wrong)
+    return tuple(plain)
 
 
 def completed_enqueue(

@@ -164,6 +164,7 @@ def test_study_of_something_else_is_rejected(tmp_path: Path) -> None:
         ({"results": []}, "known_results.0.results must have at least 1 entries"),
         ({"results": [{"parameters": {}, "value": float("nan")}]}, r"results\.0\.value must be a finite number"),
         ({"results": [{"parameters": {"x": object()}, "value": 1.0}]}, r"results\.0\.parameters\.x must be"),
+        ({"results": [{"parameters": {"x": [object()]}, "value": 1.0}]}, "x must be texts, numbers"),
     ],
 )
 def test_invalid_existing_data_are_rejected_with_their_position(
