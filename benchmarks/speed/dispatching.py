@@ -128,10 +128,10 @@ def memory(strategy: str, counts: list[int]) -> Answer:
         settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placement)
 
         def note_memory(status: Status) -> None:
-            resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
             for count in counts:
-                if status.trials.done >= count:
-                    memory_by_count.setdefault(str(count), resident * os.sysconf("SC_PAGE_SIZE") / 2**20)
+                if status.trials.done >= count and str(count) not in memory_by_count:
+                    resident = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+                    memory_by_count[str(count)] = resident * os.sysconf("SC_PAGE_SIZE") / 2**20
 
         open_session(_new_run(settings), settings, note_memory).run()
     return {"mebibytes": memory_by_count}
