@@ -277,7 +277,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
     through_best = [np.tile(codes[best], (len(grid), 1)) for grid in grids]
     for number, grid, line in zip(varying, grids, through_best, strict=True):
         line[:, number] = grid
-    draws = _saltelli(space, names, codes[best])
+    draws = _saltelli(space, varying, codes[best])
     # the posterior knows only arms, so every position that is drawn is one; equal results are one arm
     distinct, arms = np.unique(features(codes), axis=0, return_inverse=True)
     arms = arms.ravel()
@@ -313,25 +313,26 @@ def fit_surrogate(history: History) -> Surrogate | None:
     )
 
 
-def _saltelli(space: Mapping[str, Parameter], names: list[str], best: Floats) -> list[Floats]:
+def _saltelli(space: Mapping[str, Parameter], varying: list[int], best: Floats) -> list[Floats]:
     """Return Saltelli's draws of codes: two independent ones over the whole space, and for each of the parameters
-    `names` the first one with this parameter of the second.
+    with the numbers `varying` the first one with this parameter of the second.
 
     They are of a Latin hypercube (McKay, Beckman and Conover 1979): an import of `scipy.stats` takes a second. Other
     parameters have their code in `best`.
     """
-    count = len(names)
+    count = len(varying)
     points = min(_SOBOL_POINTS, _MOST_DRAWS // (count + 2) + 8)
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(points), (2 * count, 1)), axis=1)
     shares = (strata + rng.random(strata.shape)) / points
     first, second = shares[:count], shares[count:]
+    parameters, order = list(space.values()), order_parameters(space)
     draws = []
     for block in (first, second, *(np.where(np.eye(count)[n][:, None], second, first) for n in range(count))):
         drawn = np.tile(best, (points, 1))
-        for name, share in zip(names, block, strict=True):
-            drawn[:, list(space).index(name)] = coding.draw(space[name], share)
-        draws.append(without_inactive(space, order_parameters(space), drawn))
+        for number, share in zip(varying, block, strict=True):
+            drawn[:, number] = coding.draw(parameters[number], share)
+        draws.append(without_inactive(space, order, drawn))
     return draws
 
 
