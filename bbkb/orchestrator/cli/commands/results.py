@@ -4,7 +4,7 @@ quickly, because they read without numpy."""
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -129,30 +129,28 @@ def best(
     objectives = state.settings.goals.objectives
     for note in _notes(run, state, best, taken):
         say(SafeConsole(stderr=True), note)
-    space = state.settings.space
     front = state.results.front.ordered
-    plain: object = _active(as_given(space, taken.parameters))
-    text = as_arguments(_active(as_given(space, taken.parameters)))
-    if len(objectives) > 1:
-        names = [objective.metric for objective in objectives]
-        plain = [
-            {
-                "objectives": dict(zip(names, member.values, strict=True)),
-                "parameters": _active(as_given(space, member.parameters)),
-            }
-            for member in front
+    given = [
+        as_given(state.settings.space, member.parameters) for member in ([taken] if len(objectives) == 1 else front)
+    ]
+    active = [{name: value for name, value in each.items() if value is not None} for each in given]
+    names = [objective.metric for objective in objectives]
+    plain = (
+        active[0]
+        if len(objectives) == 1
+        else [
+            {"objectives": dict(zip(names, member.values, strict=True)), "parameters": parameters}
+            for member, parameters in zip(front, active, strict=True)
         ]
-        text = "\n".join(as_arguments(_active(as_given(space, member.parameters))) for member in front)
-    if format_ is BestFormat.JSON:
+    )
+    if format_ is BestFormat.ARGS:
+        text = "\n".join(map(as_arguments, active))
+    elif format_ is BestFormat.JSON:
         text = json.dumps(plain)
-    elif format_ is BestFormat.YAML:
+    else:
         copied = json.loads(json.dumps(plain))  # a value that occurs twice would become an alias
         text = yaml.safe_dump(copied, sort_keys=False, allow_unicode=True).rstrip()
     write_output(f"{text}\n".encode())
-
-
-def _active(parameters: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendation) -> Iterator[str]:
