@@ -162,15 +162,15 @@ class Campaign:
         with begun.store() as store:
             old = snapshots.current(begun, store).settings
         settings = replace(settings, runs=old.runs, run=old.run)  # the run stays in its current folder
-        before, after = objective_of(old.objective), objective_of(settings.objective)
-        of_function = PickledFunction | LiveFunction
-        both = isinstance(before, of_function) and isinstance(after, of_function)
+        objectives = (objective_of(old.objective), objective_of(settings.objective))
+        codes = [each.code for each in objectives if isinstance(each, PickledFunction | LiveFunction)]
         # a given function replaces the recorded one of the same name
-        prepared = prepare(begun, settings, say_here, compared=_FUNCTION if both else (), function=self._function)
+        compared = _FUNCTION if len(codes) == 2 else ()
+        prepared = prepare(begun, settings, say_here, compared=compared, function=self._function)
         if isinstance(prepared, Close):
             return result_of(begun)
         # the user may have fixed the function, or changed the quantity that it measures
-        if isinstance(before, of_function) and isinstance(after, of_function) and before.code != after.code:
+        if len(set(codes)) == 2:
             warn_user(
                 f"the function may not be the one that {begun.folder} began with: its code has changed. The run "
                 "continues with the given function and keeps its finished results; if these measure something else, "
