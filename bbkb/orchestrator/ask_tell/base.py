@@ -56,13 +56,11 @@ _SHOWN = 1000  # characters of an error's text, which may repeat a value of the 
 Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
 _MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
+_CHECKING = ("bbkb.objectives", "bbkb.orchestrator.ask_tell")  # the packages that find a user's mistakes
 
 Owner = TypeVar("Owner", bound="AskTell")
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-_CHECKING = ("bbkb.objectives", "bbkb.orchestrator.ask_tell")  # the packages that find a user's mistakes
 
 
 def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenate[Owner, P], R]:

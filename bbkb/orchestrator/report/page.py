@@ -23,8 +23,9 @@ from plotly.offline import get_plotlyjs
 
 from bbkb.orchestrator import files
 from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.one_trial import Plain
 from bbkb.orchestrator.report.figure import resource
-from bbkb.orchestrator.report.snapshot import Plain, snapshot
+from bbkb.orchestrator.report.snapshot import snapshot
 from bbkb.orchestrator.wording import printable
 
 # in JSON: a backslash, or a non-ASCII character except halves of surrogate pairs

@@ -20,14 +20,13 @@ from bbkb.orchestrator.campaign.settings import Settings, shown
 from bbkb.orchestrator.campaign.status import without_process
 from bbkb.orchestrator.history.facts import advice, as_arguments, facts
 from bbkb.orchestrator.history.fold import History, TrialRow
+from bbkb.orchestrator.history.one_trial import Plain
 from bbkb.orchestrator.history.tables import Column, parameter_names, reported, strict_json
 from bbkb.orchestrator.report.figure import Figure, short
 from bbkb.orchestrator.report.landscape import fit_surrogate, landscape, parallel_coordinates
 from bbkb.orchestrator.report.progress import best_so_far, fronts, learning_curves
 from bbkb.orchestrator.report.timeline import CampaignClock, batch_table, model_facts, sizes, timeline
 from bbkb.orchestrator.wording import duration, joined, moment, one_line, plural, printable, rounded
-
-Plain = dict[str, Any]  # a JSON value
 
 _MOST_LISTED = 10_000  # trials in the table; more would slow down the page
 _MOST_RUNNING = 50
@@ -254,14 +253,16 @@ def _cell(value: object) -> object:
 
 
 def _as_yaml(tree: Mapping[str, object]) -> str:
-    text = json.dumps(
-        tree, default=lambda each: dict(each) if isinstance(each, Mapping) else str(each), ensure_ascii=False
-    )
+    if not tree:
+        return ""
+
+    def plain(value: object) -> object:
+        return dict(value) if isinstance(value, Mapping) else str(value)
+
+    text = json.dumps(tree, default=plain, ensure_ascii=False)
     # libyaml, where PyYAML has it, is several times as fast, but escapes characters such as emoji
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper) if text.isascii() else yaml.SafeDumper
-    return (
-        str(yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100)) if tree else ""
-    )
+    return str(yaml.dump(json.loads(text), Dumper=dumper, sort_keys=False, allow_unicode=True, width=100))
 
 
 def settings_set(settings: Settings) -> Plain:

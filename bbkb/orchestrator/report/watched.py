@@ -11,13 +11,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from bbkb.orchestrator.campaign.events import CampaignCreated, Phase
 from bbkb.orchestrator.errors import RunError, UserError, reason_of
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.fold import History, advance, begin
-from bbkb.orchestrator.history.one_trial import describe_trial, trial_lines
+from bbkb.orchestrator.history.one_trial import Plain, describe_trial, trial_lines
 from bbkb.orchestrator.history.reading import Overview, read_overview
 from bbkb.orchestrator.history.tables import strict_json
 from bbkb.orchestrator.report.page import to_json
@@ -28,8 +27,6 @@ from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
 from bbkb.orchestrator.store.store import EventStore, Holding, Stop
 from bbkb.orchestrator.wording import moment, printable
 from bbkb.workers.output import find_output, read_end, written_attempts
-
-Plain = dict[str, Any]
 
 MOST_COMPARED = 12
 _FRESH_SECONDS = 2  # the age of a snapshot of a running campaign: its running trials get older
