@@ -48,7 +48,7 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers, log_times
-from bbkb.orchestrator.bandit.model.outputs import Outputs, scores_of
+from bbkb.orchestrator.bandit.model.outputs import LEAST_VARIANCE, Outputs, scores_of
 
 FIRST_FIT = 16  # the number of results at the first fit
 EARLY_FIT = 8  # the same if arms do not repeat, for a short start
@@ -56,7 +56,7 @@ GROWTH = 1.3  # the ratio between the numbers of results at a fit and at the pre
 MOST_ARMS = 400  # the largest number of distinct arms in a fit, which limits its duration
 STEPS = 25
 LENGTHSCALES = (0.02, 30.0)
-NOISES = (1e-3, 1.0)
+NOISES = (LEAST_VARIANCE, 1.0)
 PRIOR_NOISE = 0.05  # median of v
 PRIOR_NOISE_DEVIATION = 1.5  # standard deviation of the logarithm of v
 SHORT = 0.2  # see `short_start`

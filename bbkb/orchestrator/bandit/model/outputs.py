@@ -29,7 +29,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze
+from bbkb.orchestrator.bandit.arrays import Floats, freeze
 from bbkb.orchestrator.bandit.pulls import Pulls
 
 RESOLUTION = 2.0**20
@@ -74,13 +74,6 @@ def score_variances(pulls: Pulls, outputs: Outputs) -> Floats | None:
         variances = slope * slope * pulls.variances[pulls.arms]
     bounded: Floats = np.clip(np.nan_to_num(variances), LEAST_VARIANCE, LARGEST_VARIANCE)
     return bounded
-
-
-def weights_of(pulls: Pulls, outputs: Outputs, noise: float) -> Floats | Indices:
-    """Return the number of pulls with the `noise` variance of a score that are worth as much as those of
-    each pulled arm (p,): the arm's number of pulls, unless deviations are known."""
-    variances = score_variances(pulls, outputs)
-    return pulls.counts[pulls.arms] if variances is None else noise / variances
 
 
 def scores_of(means: Floats, outputs: Outputs) -> Floats:

@@ -15,7 +15,7 @@ matrix product over the arms gives means and variances, and rounding loses only 
 that Q itself would lose. The expression contains k(x, x) − ‖z‖², so distant arms remain uncertain.
 
 The s_p are sums of scores (`model.outputs`), which are the rewards themselves if `outputs` is raw.
-If deviations of the rewards are known, n_p is the arm's weight (`weights_of`) instead of its number of pulls.
+If deviations of the rewards are known, n_p is the arm's weight (`SparseModel.weights`) instead of its number of pulls.
 With a constant mean m ~ N(0, 1), all this holds for the scores minus m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over
 the multiset of pulls, where K̂ is (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
 
@@ -46,7 +46,7 @@ import scipy
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from bbkb.orchestrator.bandit.kernels import Kernel
 from bbkb.orchestrator.bandit.model.model import Mean
-from bbkb.orchestrator.bandit.model.outputs import Outputs, mean_rewards, score_pulls, scores_of, weights_of
+from bbkb.orchestrator.bandit.model.outputs import Outputs, mean_rewards, score_pulls, score_variances, scores_of
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.all_arms import (
     BLOCK,
@@ -155,11 +155,13 @@ class SparseModel:
         return Points(arms, self.arms[arms])
 
     def weights(self, pulls: Pulls) -> Floats | Indices:
-        """Return the weight of every arm (A,): its number of pulls, unless deviations are known (`weights_of`)."""
-        if pulls.noise is None:
+        """Return the weight of every arm (A,): its number of pulls; if deviations are known, the number of pulls
+        with noise λ that are worth as much."""
+        variances = score_variances(pulls, self.outputs)
+        if variances is None:
             return pulls.counts
         weights = np.zeros(len(pulls.counts))
-        weights[pulls.arms] = weights_of(pulls, self.outputs, self.regularization)
+        weights[pulls.arms] = self.regularization / variances
         return weights
 
     def parts(self) -> list[slice]:
@@ -174,7 +176,7 @@ class SparseModel:
         basis = Points(dictionary[pivots], inducing.features[pivots])
         kernel_pulled = self.columns.entries(pulls.arms, basis).T  # (r, p)
         embedded = solve_lower(factor, kernel_pulled)
-        weights = weights_of(pulls, self.outputs, self.regularization)
+        weights = self.weights(pulls)[pulls.arms]
         products = (embedded * weights) @ embedded.T
         spectrum, transform = whitening(factor, products, self.regularization)
         outputs = [
@@ -228,9 +230,10 @@ class SparseModel:
         self, transform: Floats, kernel_pulled: Floats, pulls: Pulls, weights: Floats | Indices
     ) -> tuple[Floats, float]:
         """Return Σ_p (s_p − n_p m) y_p (r,), and m. `weights` (p,) are the n_p."""
-        sums = scores_of(mean_rewards(pulls), self.outputs) * weights
         if self.outputs is Outputs.RAW and pulls.noise is None:
             sums = pulls.reward_sums[pulls.arms]
+        else:
+            sums = scores_of(mean_rewards(pulls), self.outputs) * weights
         loadings = transform @ (kernel_pulled @ sums)
         if self.mean is Mean.ZERO:
             return loadings, 0.0
@@ -304,8 +307,12 @@ class SparsePosterior:
         In the module's notation it is Σ b/(b + λ) + (Σ n k(x, x) − Σ b)/λ.
         """
         spectrum, regularization = self.fit.spectrum, self.fit.regularization
-        outside = float(self.model.weights(pulls) @ self.model.diagonal) - float(spectrum.sum())
-        return float((spectrum / (spectrum + regularization)).sum()) + max(outside, 0.0) / regularization
+        return float((spectrum / (spectrum + regularization)).sum()) + self.left_out(pulls) / regularization
+
+    def left_out(self, pulls: Pulls) -> float:
+        """Return Tr(K − K̃) over the `pulls` of the fit, with K̃ = (zᵀz'): Σ n k(x, x) − Σ b, ≥ 0."""
+        prior = float(self.model.weights(pulls)[pulls.arms] @ self.model.diagonal[pulls.arms])
+        return max(0.0, prior - float(self.fit.spectrum.sum()))
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
         """Return k̃(x, x') and zᵀV⁻¹z' (n, n) of `points` (n), given their y as `rows` (n, r)."""

@@ -320,10 +320,10 @@ def begin_sparse(
     counts = pulls.counts[pulls.arms]
     weighted = bless(model.kernel, rows, counts, model.regularization, rng)
     dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
-    # the eigenvalues of Σ n_p z zᵀ, which are those of K̃ except for zeros; their sum is Tr K̃
-    spectrum = model.fit(pulls, dictionary).fit.spectrum
-    left_out = max(0.0, float(model.weights(pulls)[pulls.arms] @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
-    gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
+    posterior = model.fit(pulls, dictionary)
+    # the eigenvalues of Σ n_p z zᵀ, which are those of K̃ except for zeros
+    spectrum = posterior.fit.spectrum
+    gain = float(np.log1p(spectrum / model.regularization).sum()) + posterior.left_out(pulls) / model.regularization
     return replace(after, dictionary=dictionary, information_gain=gain)
 
 

@@ -181,7 +181,7 @@ def test_moments_equal_those_of_the_sweep_up_to_rounding(kernel: AnyKernel, regu
     pulls = Pulls.none(300).add(pulled, np.sin(arms[pulled, 0]))
     fitted = SparseModel(kernel, arms, regularization).fit(pulls, pulls.arms)
     mean, variance, _ = fitted.moments(np.arange(300))
-    # the error that `upper_bounds.Rounding` allows for
+    # the error that `upper_bounds.Rounded` allows for
     np.testing.assert_allclose(mean, fitted.mean, atol=1e-6)
     assert (np.abs(variance - fitted.variance) <= 1e-8 * fitted.model.diagonal / regularization).all()
 
