@@ -61,8 +61,8 @@ def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -
 
 def created(settings: Mapping[str, Any], **fields: Any) -> CampaignCreated:
     """The creation of a campaign with these settings."""
-    defaults: dict[str, Any] = {"time": 0.0, "name": "c", "seed": 0, "arms": 1, "objective": ""}
-    fields = defaults | {"candidates_digest": "", "optimum": None} | fields
+    defaults: dict[str, Any] = {"time": 0.0, "arms": 1, "candidates_digest": "", "objective": "", "optimum": None}
+    fields = defaults | fields
     return CampaignCreated(settings=settings_from(settings), **fields)
 
 

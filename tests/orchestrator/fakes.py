@@ -65,7 +65,7 @@ class Campaign:
             "workers": {"retries": 1},
             "strategy": {name: getattr(strategy, name) for name in options if hasattr(strategy, name)},
         }
-        begun = created(self.settings, name="parabola", seed=7, arms=self.points, optimum=1.0)
+        begun = created(self.settings, arms=self.points, optimum=1.0)
         self.store.create("c", [begun, *self.existing_events()])
 
     def existing_events(self) -> list[Event]:

@@ -105,9 +105,7 @@ class _Simulation:
         log = self.log
         self.rng, self.now, self.settings = np.random.default_rng(log.seed), log.start, settings_of(log)
         optimum = (OPTIMUM if log.direction == "maximize" else 1 - OPTIMUM) if log.has_optimum else None
-        self.events.append(
-            created(self.settings, time=self.now, name="synthetic", seed=log.seed, arms=4096, optimum=optimum)
-        )
+        self.events.append(created(self.settings, time=self.now, arms=4096, optimum=optimum))
         if log.sessions:
             self._open()
             while len(self.picks) < log.trials:

@@ -73,7 +73,7 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise UserError(_MISSING.format("MLflow", '"mlflow-skinny>=3,<4" "alembic>=1.13,<2"')) from None
-    name = history.created.name
+    name = history.settings.name
     quoted = run.replace("'", "")
     try:
         client = MlflowClient(tracking_uri=uri)

@@ -194,7 +194,7 @@ class Result:
 
     def __repr__(self) -> str:
         lines = (f"  {fact.label}: {fact.text}" for fact in self._facts())
-        return "\n".join([f"Result of {self._history.created.name}", *lines])
+        return "\n".join([f"Result of {self._history.settings.name}", *lines])
 
     def _facts(self) -> list[Fact]:
         """Return the facts without the details, and the folder."""
@@ -203,7 +203,7 @@ class Result:
 
     def _repr_html_(self) -> str:
         """Return a small table with a link to the report, for notebooks."""
-        table = facts_html(self._history.created.name, [(fact.label, fact.text) for fact in self._facts()])
+        table = facts_html(self._history.settings.name, [(fact.label, fact.text) for fact in self._facts()])
         if not self.report.is_file():
             return table
         # a notebook can only open files below its folder

@@ -66,8 +66,6 @@ class CampaignCreated:
     """The first event: the complete description of the campaign."""
 
     time: float
-    name: str
-    seed: int
     arms: int
     # sha256 of features and parameters: a resume with other candidates is rejected
     candidates_digest: str

@@ -235,8 +235,8 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
         case TrialSucceeded():
             reward = goals.reward(event.value)
             further = () if goals.is_single else goals.further(event.value, event.metrics)
-            known = goals.is_single and settings.objective.deviation is not None
-            deviation = event.metrics.get(str(settings.objective.deviation)) if known else None
+            metric = settings.objective.deviation  # only beside a single goal
+            deviation = None if metric is None else event.metrics.get(metric)
             ended = Observation(arm, reward, further, deviation=deviation)
             draft.totals.succeeded += 1
             draft.durations.succeed(seconds)

@@ -37,14 +37,14 @@ def importance_plot(history: History) -> "plotly.graph_objects.Figure":
     if surrogate is None:
         raise RunError(
             f"the importance of parameters needs {FIRST_FIT} results that differ, "
-            f"of parameters that vary; {history.created.name} has {plural(len(history.succeeded), 'result')}"
+            f"of parameters that vary; {history.settings.name} has {plural(len(history.succeeded), 'result')}"
         )
     return plotly_figure(importance(surrogate))
 
 
 def _drawn(history: History, figure: Figure | None) -> "plotly.graph_objects.Figure":
     if figure is None:
-        raise RunError(f"nothing to draw: no trial of {history.created.name} has succeeded")
+        raise RunError(f"nothing to draw: no trial of {history.settings.name} has succeeded")
     return plotly_figure(figure)
 
 

@@ -79,7 +79,7 @@ def snapshot(
             one_line(settings.objective_name, 80),
             str(settings.strategy.get("name", "")),
             f"{history.created.arms + history.appended:,} candidates",
-            f"seed {history.created.seed}",
+            f"seed {history.settings.seed}",
             " ".join(settings.tags),
         ),
         "note": settings.note,

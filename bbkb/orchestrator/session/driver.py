@@ -193,7 +193,7 @@ class Driver:
                 self._activity = "waiting before retries"
                 self._executor.pause(min(seconds, _ATTENTION_SECONDS))
             case commands.Dispatch():
-                self._evaluations.dispatch(command, self._engine.pool.candidates)
+                self._evaluations.dispatch(command)
             case commands.Finish(trials):
                 self.recorder.record(events.TrialsContinued(time=now, trials=trials, reason="finish"))
             case commands.RemoveCheckpoints(trials):

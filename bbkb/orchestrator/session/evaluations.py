@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from pathlib import Path
 
-from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
@@ -150,20 +149,20 @@ class Evaluations:
             self._recorded[trial, run.trial.attempt] = _Recorded(self._engine.state.trainings.step(trial))
         self._executor.listen(self._take_reports)
 
-    def dispatch(self, command: Dispatch, candidates: Candidates) -> None:
+    def dispatch(self, command: Dispatch) -> None:
         """Record the attempts, commit, and submit them to the executor."""
         attempts = tuple((trial.id, trial.attempt) for trial in command.trials)
         self._recorder.record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
         self.commit()
-        self._executor.submit([self._attempt(trial, candidates) for trial in command.trials])
+        self._executor.submit([self._attempt(trial) for trial in command.trials])
 
-    def _attempt(self, trial: Trial, candidates: Candidates) -> Attempt:
+    def _attempt(self, trial: Trial) -> Attempt:
         """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
         attempt gives the same value."""
         places = self._places
         state = self._engine.state
         workers = state.settings.workers
-        parameters = candidates.parameters(trial.arm)
+        parameters = self._engine.pool.candidates.parameters(trial.arm)
         return Attempt(
             trial=trial.id,
             arm=trial.arm,

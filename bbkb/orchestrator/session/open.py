@@ -59,8 +59,6 @@ def first_events(settings: Settings, parts: Parts, existing: ExistingTaken | Non
     candidates = parts.problem.candidates
     created = CampaignCreated(
         time=time.time(),
-        name=settings.name,
-        seed=settings.seed,
         arms=len(candidates),
         candidates_digest=_digest(candidates),
         objective=parts.description,

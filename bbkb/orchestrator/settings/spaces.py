@@ -101,15 +101,12 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     """Return the configurations to be evaluated first. Raises RefusalError."""
     if not isinstance(enqueue, list | tuple):
         raise RefusalError([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
-    wrong = [
-        Refusal((number,), "must be a mapping of parameters to values", excerpt(configuration))
-        for number, configuration in enumerate(enqueue)
-        if not isinstance(configuration, Mapping) or not configuration
-    ]
-    if wrong:
-        raise RefusalError(wrong)
+    wrong: list[Refusal] = []
     plain: list[Configuration] = []
     for number, configuration in enumerate(enqueue):
+        if not isinstance(configuration, Mapping) or not configuration:
+            wrong.append(Refusal((number,), "must be a mapping of parameters to values", excerpt(configuration)))
+            continue
         try:
             plain.append({str(name): plain_value(f"{name} must be", value) for name, value in configuration.items()})
         except ValueError as error:

@@ -39,7 +39,6 @@ class Running:
         for event in engine.record(engine.compute(ask, engine.state)):
             self.recorder.record(event)
         self.places = Places(folder / "trials" if has_folders else None)
-        self.candidates = engine.pool.candidates
         self.evaluations = Evaluations(self.executor, self.recorder, self.places)
         self.dispatch()
         self.trial = next(iter(self.state.running))
@@ -51,7 +50,7 @@ class Running:
         return self.recorder.engine.state
 
     def dispatch(self) -> None:
-        self.evaluations.dispatch(of_type(Dispatch, decide(self.state, self.executor.now())), self.candidates)
+        self.evaluations.dispatch(of_type(Dispatch, decide(self.state, self.executor.now())))
 
     def listen(self) -> TakeReports:
         """Return the function to which the executor passes reports."""

@@ -79,7 +79,7 @@ def real_log(
         "workers": {"retries": 1},
     }
     store = EventStore(f"sqlite:///{folder / 'c.sqlite'}")
-    store.create("c", [created(settings, name="line", seed=seed, arms=20)])
+    store.create("c", [created(settings, arms=20)])
     for lives in (*kills, 10**6):
         writer, steps = store.claim("c", "test"), itertools.count(1)
 
