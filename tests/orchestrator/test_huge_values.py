@@ -15,10 +15,8 @@ from bbkb.objectives.objective import Report
 from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
-from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.store.runs import open_run
 from tests.examples import spread
-from tests.orchestrator.runs import tune_here
+from tests.orchestrator.runs import history_of, tune_here
 
 MOST, LEAST = sys.float_info.max, 5e-324
 FIELDS: dict[str, Callable[[float], float]] = {
@@ -59,7 +57,7 @@ def test_campaign_with_any_values_finishes_and_is_drawn(
     settings = {"candidates": {"size": 200}, "strategy": {"name": "bbkb"}}
     arguments = {"evaluations": 30, "direction": direction}
     result = tune_here(tmp_path, lambda x, y: function(x), space, settings, **arguments)
-    history = read_history(open_run(result.folder))
+    history = history_of(result)
     assert len(history.succeeded) == 30
     assert "<html" in result.report.read_text(encoding="utf-8")
 
