@@ -188,8 +188,7 @@ class Worker:
 
     name: str  # the actor's name, which begins with `title_of` the campaign
     actor: Any  # Ray's handle
-    share: Share | None = None  # its CPUs and GPUs; None if it is adopted
-    is_adopted: bool = False  # whether an earlier session made it: its resources are unknown
+    share: Share | None = None  # its CPUs and GPUs; None if an earlier session made it: they are unknown
     has_begun: bool = False  # whether it is known to be running, not waiting for resources
     # the time of its creation, on the monotonic clock
     made: float = field(default_factory=time.monotonic)
@@ -300,7 +299,7 @@ class WorkerPool:
         for name, actor in actors.items():
             if name in held:
                 key, started = held[name]
-                worker = Worker(name, actor, is_adopted=True, has_begun=True)
+                worker = Worker(name, actor, has_begun=True)
                 reference: Reference = actor.outcome.remote(*key)
                 self._busy[reference] = worker
                 self._entries[key] = worker
@@ -374,7 +373,7 @@ class WorkerPool:
                 self._idle.remove(worker)
                 self._end(worker)
         is_unlimited = self._placement.limits.memory_bytes is None
-        fitting = [one for one in self._idle if is_unlimited or not one.is_adopted]
+        fitting = [one for one in self._idle if is_unlimited or one.share is not None]
         if fitting:
             worker = fitting[-1]  # busy last, so that the others reach their idle limit
             self._idle.remove(worker)
