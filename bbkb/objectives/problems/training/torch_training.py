@@ -80,7 +80,7 @@ def train_in_epochs(
                 raise
             except Exception as error:  # PyTorch and numpy raise many types for a damaged file
                 message = f"the training restarts, because its checkpoint {trial.checkpoint} cannot be read"
-                warnings.warn(f"{message}: {error!r}", stacklevel=2)
+                warnings.warn(f"{message}: {error!r}", stacklevel=1)
     if training is None:
         training = begin()
     else:
