@@ -34,7 +34,7 @@ from bbkb.objectives.parameters import (
     Parameter,
     Range,
     first_value,
-    number_of,
+    index_of,
     values_of,
 )
 
@@ -147,12 +147,12 @@ def code_of(parameter: Parameter, value: object, is_bounded: bool = True) -> flo
     value is invalid. With `is_bounded` False, a number may be beyond the bounds of its range."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
-        number = number_of(parameter, value)
-        if number is None:
+        index = index_of(parameter, value)
+        if index is None:
             allowed = values_of(parameter)
             listed = ", ".join([*(f"{each!r:.100}" for each in allowed[:8]), *["…"] * (len(allowed) > 8)])
             raise ValueError(f"must be one of {listed}, got {value!r:.100}")
-        return float(number)
+        return float(index)
     if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise ValueError(f"must be a number, got {value!r}")
     is_within = parameter.low <= value <= parameter.high

@@ -4,8 +4,8 @@ They are plain frozen dataclasses, so that importing them costs the workers noth
 pydantic's conventions for standard dataclasses (a mapping in a campaign file becomes one of them,
 and unknown keys are rejected) without importing pydantic. Each kind has `when`, the conditions
 under which the parameter exists, None for always; its `levels`, the values that it lists; and its
-`wording`. A new kind that lists its values is a class here, a member of `OneFeature`, and a key in
-`bbkb.orchestrator.campaign.settings.PARAMETERS`.
+`wording`. A new kind that lists its values is a class here, a member of `OneFeature`, a case of `values_of`
+and `plain_listed`, and a key in `bbkb.orchestrator.campaign.settings.PARAMETERS`.
 
 A listed value may be a tuple, a list or a mapping. Its level is then a short text, its name, which the
 log and all displays contain; `as_given` converts it for the user's code, and `as_levels` back.
@@ -22,6 +22,7 @@ import contextlib
 import copy
 import hashlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from numbers import Real
@@ -35,6 +36,7 @@ Parameters = Mapping[str, Any]  # the values of a configuration, of any type tha
 Sampler = Literal["sobol", "random", "grid"]
 LARGEST_SIZE = 10_000_000  # of a set of candidates
 Scalar = str | int | float | bool | None
+NO_TEXT = re.compile("[\x00\ud800-\udfff]")  # what file names, databases or JSON cannot represent
 
 
 class Comparison(TypedDict, total=False):
@@ -280,7 +282,7 @@ class Choice:
     confidence: ConfidenceOption = None
     default: DefaultOption = None
     levels: tuple[Scalar, ...] = field(init=False, repr=False)
-    numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
+    indices: Mapping[object, int] = field(init=False, repr=False, compare=False)  # by the key of a value
 
     def __post_init__(self) -> None:
         _set_values(self, "choices")
@@ -316,7 +318,7 @@ class Ordered:
     confidence: ConfidenceOption = None
     default: DefaultOption = None
     levels: tuple[Scalar, ...] = field(init=False, repr=False)
-    numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
+    indices: Mapping[object, int] = field(init=False, repr=False, compare=False)  # by the key of a value
 
     def __post_init__(self) -> None:
         _set_values(self, "ordered")
@@ -336,11 +338,11 @@ class Constant:
     constant: Annotated[Any, Doc("The value, which is passed to the objective but unknown to the model.")]
     when: WhenOption = None
     levels: tuple[Scalar, ...] = field(init=False, repr=False)
-    numbers: Mapping[object, int] = field(init=False, repr=False, compare=False)  # the index of each nested value
+    indices: Mapping[object, int] = field(init=False, repr=False, compare=False)  # by the key of a value
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constant", plain_value("constant must be", self.constant))
-        _set_levels(self, (self.constant,))
+        _set_levels(self, "constant", (self.constant,))
         _set_options(self)
 
     @property
@@ -359,7 +361,7 @@ def conditions(parameter: Parameter) -> tuple[Clause, ...]:
     return () if parameter.when is None else clauses_of(parameter.when)
 
 
-def values_of(parameter: Parameter | None) -> tuple[Any, ...]:
+def values_of(parameter: Parameter) -> tuple[Any, ...]:
     """Return the values that a parameter lists, as the user gave them."""
     match parameter:
         case Choice():
@@ -373,14 +375,12 @@ def values_of(parameter: Parameter | None) -> tuple[Any, ...]:
 
 def as_given(space: Space, configuration: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration with a copy of the user's value for the name of each nested value."""
-    return {name: _given(space.get(name), level) for name, level in configuration.items()}
-
-
-def _given(parameter: Parameter | None, level: Any) -> Any:
-    values = values_of(parameter)
-    if parameter is None or values is parameter.levels or level not in parameter.levels:
-        return level
-    return copy.deepcopy(values[parameter.levels.index(level)])
+    given = dict(configuration)
+    for name, parameter in space.items():
+        values, levels = values_of(parameter), parameter.levels
+        if values is not levels and name in configuration and configuration[name] in levels:
+            given[name] = copy.deepcopy(values[levels.index(configuration[name])])
+    return given
 
 
 def as_levels(space: Space, configuration: Mapping[str, Any]) -> dict[str, Any]:
@@ -388,12 +388,12 @@ def as_levels(space: Space, configuration: Mapping[str, Any]) -> dict[str, Any]:
     levels = {}
     for name, value in configuration.items():
         parameter = space.get(name)
-        number = None if parameter is None or isinstance(value, Scalar) else number_of(parameter, value)
-        levels[name] = value if parameter is None or number is None else parameter.levels[number]
+        index = None if parameter is None or isinstance(value, Scalar) else index_of(parameter, value)
+        levels[name] = value if parameter is None or index is None else parameter.levels[index]
     return levels
 
 
-def number_of(parameter: Parameter, value: object) -> int | None:
+def index_of(parameter: Parameter, value: object) -> int | None:
     """Return the index of a level, or of a nested value, which may be a list instead of a tuple; None if the
     parameter does not list it."""
     try:
@@ -402,7 +402,7 @@ def number_of(parameter: Parameter, value: object) -> int | None:
         return None
     if isinstance(plain, Scalar):
         return parameter.levels.index(plain) if plain in parameter.levels else None
-    return None if isinstance(parameter, Range) else parameter.numbers.get(_key(plain))
+    return None if isinstance(parameter, Range) else parameter.indices.get(_key(plain))
 
 
 def plain_listed(parameter: Parameter) -> dict[str, Any]:
@@ -514,7 +514,7 @@ def plain_value(rule: str, value: Any, depth: int = 0) -> Any:
     # NaN equals no value, and JSON lacks infinite numbers
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must not be infinite or NaN, got {value}; write the text {str(value)!r}")
-    if isinstance(value, str) and ("\0" in value or not _is_unicode(value)):
+    if isinstance(value, str) and NO_TEXT.search(value):
         texts = f"{name}: texts of a search space must contain neither NUL nor unpaired surrogates"
         raise ValueError(f"{texts}, got {value!r:.100}")
     if isinstance(value, Scalar):
@@ -534,25 +534,30 @@ def plain_value(rule: str, value: Any, depth: int = 0) -> Any:
     )
 
 
-def _set_levels(parameter: Choice | Ordered | Constant, values: tuple[Any, ...]) -> None:
-    """Set the levels: the values, with a name for each tuple, list and mapping. The name is its text, with a digest
-    if it is long or also a text among the values: names depend on no other nested value."""
+def _set_levels(parameter: Choice | Ordered | Constant, name: str, values: tuple[Any, ...]) -> None:
+    """Check that the values, which are the field `name`, differ, and set the levels: the values, with a name for each
+    tuple, list and mapping. The name is its text, with a digest if it is long or also a text among the values: names
+    depend on no other nested value."""
     taken = {value for value in values if isinstance(value, str)}
     levels: list[Scalar] = []
-    numbers: dict[object, int] = {}
-    for number, value in enumerate(values):
+    indices: dict[object, int] = {}
+    for index, value in enumerate(values):
+        # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives
+        if (key := _key(value)) in indices:
+            raise ValueError(f"{name} must differ from each other, got {value!r:.100} twice")
+        indices[key] = index
         level = value
         if not isinstance(value, Scalar):
             text = str(value)
             digest = hashlib.sha256(text.encode()).hexdigest()
             shown = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 10]}…"
             names = (f"{shown} #{digest[:length]}" for length in range(6, len(digest) + 1))
-            level = text if shown == text and text not in taken else next(name for name in names if name not in taken)
+            level = text if shown == text and text not in taken else next(each for each in names if each not in taken)
             taken.add(level)
-            numbers[_key(value)] = number
         levels.append(level)
-    object.__setattr__(parameter, "levels", tuple(levels) if numbers else values)
-    object.__setattr__(parameter, "numbers", numbers)
+    # the same object if none is nested, which `as_given` tests
+    object.__setattr__(parameter, "levels", values if levels == [*values] else tuple(levels))
+    object.__setattr__(parameter, "indices", indices)
 
 
 def _key(value: object) -> object:
@@ -565,26 +570,10 @@ def _key(value: object) -> object:
     return value
 
 
-def _is_unicode(text: str) -> bool:
-    """Return whether a text can be stored, which is not so with half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def _set_values(parameter: Choice | Ordered, name: str) -> None:
     """Check the values, which are the field `name`."""
     values = tuple(plain_value(f"{name} must hold", value) for value in _as_tuple(name, getattr(parameter, name)))
     if not values:
         raise ValueError(f"{name} must hold at least one value, got none")
-    previous: set[object] = set()
-    for value in values:
-        # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives
-        key = _key(value)
-        if key in previous:
-            raise ValueError(f"{name} must differ from each other, got {value!r:.100} twice")
-        previous.add(key)
     object.__setattr__(parameter, name, values)
-    _set_levels(parameter, values)
+    _set_levels(parameter, name, values)

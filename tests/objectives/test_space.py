@@ -25,7 +25,7 @@ from bbkb.objectives.parameters import (
     Scalar,
     as_given,
     as_levels,
-    number_of,
+    index_of,
 )
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace, enumerate_space
@@ -215,10 +215,10 @@ def test_members_of_enumerations_and_numbers_of_numpy_are_plain_values() -> None
     choice = Choice((Size.SMALL, Kind.A, (Size.SMALL, np.float32(0.5))), default=(np.int64(1), 0.5))
     assert repr(choice.choices) == "(1, 'a', (1, 0.5))"
     assert choice.default == (1, 0.5)
-    assert [number_of(choice, value) for value in (Kind.A, {"tuple": [1, 0.5]}, [np.int64(1), 0.5])] == [1, 2, 2]
+    assert [index_of(choice, value) for value in (Kind.A, {"tuple": [1, 0.5]}, [np.int64(1), 0.5])] == [1, 2, 2]
     itself: list[object] = []
     itself.append(itself)
-    assert [number_of(choice, value) for value in (itself, object(), (2,))] == [None, None, None]
+    assert [index_of(choice, value) for value in (itself, object(), (2,))] == [None, None, None]
 
 
 def test_first_configuration_has_the_users_values_and_is_the_center_otherwise() -> None:

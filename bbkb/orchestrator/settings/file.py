@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from bbkb.objectives.parameters import NO_TEXT
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.wording import one_line
@@ -28,7 +29,6 @@ MAX_DEPTH = 20  # the largest nesting depth of the keys in an override
 _SHOWN = 60  # of a value
 _OVERRIDE_SHOWN = 200  # of an override
 _BEGINNING_BYTES = 4096
-_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
 Tree = Mapping[str, Any]  # plain values, as in YAML and JSON
 Plain = dict[str, Any]  # a modifiable copy
 
@@ -114,7 +114,7 @@ def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
 def check_texts(document: Document) -> None:
     """Reject texts that file names, databases or JSON cannot represent. Raises ConfigError."""
     for keys, text in _texts(document.tree, ()):
-        if _NO_TEXT.search(text):
+        if NO_TEXT.search(text):
             key = one_line(ascii(dotted_key(keys))[1:-1], _SHOWN)
             rule = "must hold neither NUL nor a half of a surrogate pair"
             raise ConfigError(f"{document.place(keys)}: {key} {rule}, got {one_line(ascii(text), _SHOWN)}")
