@@ -119,7 +119,7 @@ def evaluate(
             return check_result(returned) if is_first else CheckedResult(math.nan)
 
         started = now()
-        outcome: Outcome | None  # None: the campaign has stopped the attempt
+        outcome: Outcome | None = None  # if it remains: the campaign has stopped the attempt
         try:
             with confine(limits, machine is not None) if is_expendable else share_process():
                 if attempt.folder is not None:
@@ -132,13 +132,10 @@ def evaluate(
             if isinstance(error, HostInterruptError) and not is_expendable:
                 raise
             is_stopped = isinstance(error, EndedWithOthersError) and reports.is_stopped
-            if is_stopped or isinstance(error, EvaluationStopped):
-                outcome = None
-            else:
+            if not (is_stopped or isinstance(error, EvaluationStopped)):
                 kind, message = _explain(error, limits, kind_of)
                 outcome = attempt.failure(kind, message, started, now(), worker)
         else:
-            outcome = None
             if not reports.is_stopped:  # otherwise, the objective caught the exception and returned a value
                 outcome = TrialSucceeded(
                     trial=attempt.trial,
