@@ -134,6 +134,27 @@ def command(folder: str) -> dict[str, Any]:
     return evaluated(ShellCommand(checked), "command")
 
 
+def gloo(folder: str) -> dict[str, Any]:
+    return evaluated(function("total_by_gloo"), "gloo")
+
+
+def torchrun(folder: str) -> dict[str, Any]:
+    script = Path(folder, "sum.py")
+    script.write_text(
+        "import os, sys\n"
+        "import torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "tensor = torch.tensor([float(sys.argv[1]) * (dist.get_rank() + 1)])\n"
+        "dist.all_reduce(tensor)\n"
+        "if dist.get_rank() == 0:\n"
+        "    print(tensor.item())\n"
+        "dist.destroy_process_group()\n"
+    )
+    run = f"{shlex.quote(sys.executable)} -m torch.distributed.run --nnodes {{machines}} --node-rank {{machine}}"
+    run += f" --master-addr {{address}} --master-port {{port}} {script} {{x}}"
+    return evaluated(ShellCommand(run), "torchrun")
+
+
 def begun(folder: str, name: str, objective: str, limits: Limits = Limits()) -> RayExecutor:  # noqa: B008
     """An executor that evaluates one attempt of this function."""
     executor = executor_of(function(objective), name, limits)
@@ -280,7 +301,7 @@ def lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
 
 
 PARTS = (
-    *(sums, command, stopped, killed_rank, killed_command),
+    *(sums, command, gloo, torchrun, stopped, killed_rank, killed_command),
     *(adopted, orphaned, trained_until_killed),
 )
 ENDINGS: dict[str, tuple[str, Limits]] = {
@@ -290,6 +311,7 @@ ENDINGS: dict[str, tuple[str, Limits]] = {
 }
 TRAININGS: dict[str, dict[str, Any]] = {
     "trained": {"count": 2},
+    "trained_by_torch": {"is_torch": True},
     "trained_on_another_ray": {"objective": "train_on_another_ray"},
     "trained_by_more": {"workers": 3},
     "trained_unasked": {"is_train": False},

@@ -50,6 +50,20 @@ def total(x: float, machine: Machine) -> dict[str, float] | None:
     return {"value": value, "pid": os.getpid()} if machine.rank == 0 else None
 
 
+def total_by_gloo(x: float, machine: Machine) -> float | None:
+    """Add up `x` × (rank + 1) over all ranks, with PyTorch's gloo."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=machine.url, rank=machine.rank, world_size=machine.count)
+    try:
+        tensor = torch.tensor([x * (machine.rank + 1)])
+        dist.all_reduce(tensor)
+    finally:
+        dist.destroy_process_group()
+    return tensor.item() if machine.rank == 0 else None
+
+
 def fail_on_second(at: str, name: str, machine: Machine) -> float:
     """Raise on machine 1; sleep on machine 0, which notes that it was asked to end."""
     _note_process(at, name, machine.rank)
@@ -102,25 +116,50 @@ def _add_up(config: dict[Any, Any]) -> None:
     """Add up `x` × (rank + 1) over the workers of a trainer, into the file `total`; wait first, for
     `seconds`."""
     from ray.train import get_context
-    from xgboost import collective
 
     rank = get_context().get_world_rank()
     _note_process(config["at"], config["name"], rank)
     time.sleep(config["seconds"])
-    total = float(collective.allreduce(numpy.array([config["x"] * (rank + 1)]), collective.Op.SUM)[0])
+    part = config["x"] * (rank + 1)
+    if config["is_torch"]:
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.tensor([part])
+        dist.all_reduce(tensor)
+        total = tensor.item()
+    else:
+        from xgboost import collective
+
+        total = float(collective.allreduce(numpy.array([part]), collective.Op.SUM)[0])
     if rank == 0:
         Path(config["total"]).write_text(repr(total))
 
 
-def train_on_ray(x: float, workers: int, at: str, name: str, seconds: float = 0.0) -> float:
+def train_on_ray(x: float, workers: int, at: str, name: str, seconds: float = 0.0, is_torch: bool = False) -> float:
     """Let a trainer of Ray Train add up, on workers with three CPUs each."""
     from ray.train import RunConfig, ScalingConfig
-    from ray.train.xgboost import XGBoostTrainer
 
+    trainer_class: Any
+    if is_torch:
+        from ray.train.torch import TorchTrainer
+
+        trainer_class = TorchTrainer
+    else:
+        from ray.train.xgboost import XGBoostTrainer
+
+        trainer_class = XGBoostTrainer
     total = Path(at, f"{name}-{x}.total")
-    trainer = XGBoostTrainer(
+    trainer = trainer_class(
         _add_up,
-        train_loop_config={"x": x, "at": at, "name": name, "seconds": seconds, "total": str(total)},
+        train_loop_config={
+            "x": x,
+            "at": at,
+            "name": name,
+            "seconds": seconds,
+            "is_torch": is_torch,
+            "total": str(total),
+        },
         scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 3}),
         run_config=RunConfig(storage_path=at),
     )

@@ -3,6 +3,7 @@ of two nodes."""
 
 import json
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,15 @@ import pytest
 from tests.processes import SOON, run_python
 
 pytestmark = pytest.mark.thorough
+HAS_TORCH = find_spec("torch") is not None
+with_torch = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch, which adds up over machines here, is missing")
 COURSE = Path(__file__).with_name("gang_course.py")
 # a node starts slowly on a busy machine
 RAY: dict[str, Any] = {**SOON, "RAY_raylet_start_wait_time_s": "120"}
 
 PARTS = ("sums", "command", "failure", "killed_rank", "adopted")
 FURTHER_PARTS = (  # minutes on two cores: left to `make test-slow`
+    *(["gloo", "torchrun"] if HAS_TORCH else []),
     "stubborn",
     "timed_out",
     "stopped",
@@ -71,6 +75,14 @@ def test_trials_of_the_same_shape_use_one_group_and_its_processes(course: dict[s
 
 def test_command_finds_the_other_machine_and_sums_over_both(course: dict[str, Any]) -> None:
     (outcome,) = course["command"]["outcomes"]
+    assert (outcome["kind"], outcome["value"]) == ("trial_succeeded", 12.0)
+
+
+@pytest.mark.slow
+@with_torch
+@pytest.mark.parametrize("part", ["gloo", "torchrun"])
+def test_pytorch_connects_the_machines_of_a_function_and_of_a_command(further: dict[str, Any], part: str) -> None:
+    (outcome,) = further[part]["outcomes"]
     assert (outcome["kind"], outcome["value"]) == ("trial_succeeded", 12.0)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.workers.gangs.test_ranks import only_failure, run_course
+from tests.workers.gangs.test_ranks import HAS_TORCH, only_failure, run_course, with_torch
 
 pytestmark = [pytest.mark.thorough, pytest.mark.slow]  # five minutes on two cores
 PARTS = (
@@ -13,6 +13,7 @@ PARTS = (
     "trained_on_another_ray",
     "trained_too_long",
     "trained",
+    *(["trained_by_torch"] if HAS_TORCH else []),
     "trained_by_more",
     "trained_until_killed",
     "trained_on_lost_node",
@@ -28,6 +29,11 @@ def test_trainers_of_ray_train_take_turns_if_one_fits(course: dict[str, Any]) ->
     part = course["trained"]
     assert part["slots"] == 1
     assert [outcome["value"] for outcome in part["outcomes"]] == [3.0, 6.0]
+
+
+@with_torch
+def test_trainer_of_pytorch_sums_over_its_workers(course: dict[str, Any]) -> None:
+    assert [outcome["value"] for outcome in course["trained_by_torch"]["outcomes"]] == [3.0]
 
 
 @pytest.mark.parametrize(
