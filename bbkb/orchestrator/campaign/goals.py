@@ -53,7 +53,7 @@ class Objective(Section):
         Args:
             value: a value of the metric.
         """
-        return value if self.direction == "maximize" else -value
+        return value if self.is_maximized else -value
 
     def value(self, reward: float) -> float:
         """Return the value of a reward; 0 instead of −0.
@@ -61,7 +61,7 @@ class Objective(Section):
         Args:
             reward: a value, negated if it is minimized.
         """
-        return 0.0 + (reward if self.direction == "maximize" else -reward)
+        return 0.0 + (reward if self.is_maximized else -reward)
 
     def __str__(self) -> str:
         return f"{self.metric} {self.direction}d"
