@@ -16,7 +16,7 @@ Two rules end the exploration, so that it is O(log T) (docs/guarantees.md). Thei
 with the largest m, the *best* one (`EXPLOITATION`):
 
 * `Peak.explorations`: with k picks since the best mean reward rose, exploring picks become rare.
-* `Estimates.exceeds`: a new arm is not expected to be better, m − 2 √(ν/(n + N)) ≥ μ̃ + 2 √(σ̃² + τ²).
+* `Estimates.exceeds`: a new arm is not expected to be better, m − 1.5 √(ν/(n + N)) ≥ μ̃ + 1.5 √(σ̃² + τ²).
 
 The displayed estimate of the recommended arm (`estimate`) has three corrections, because the best
 of many estimates is too optimistic:
@@ -61,6 +61,7 @@ EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all 
 # the largest N, the number of pulls from which on an arm's rewards outweigh the model's mean
 OWN_PULLS = 4.0
 WIDTH = 2.0  # standard deviations
+EXCEEDS_WIDTH = 1.5  # standard deviations of both bounds of `Estimates.exceeds`
 RECOMMENDED_OWN_PULLS = 8.0  # N for the recommended arm
 FITTED_PULLS = 4.0  # the fitted noise has the weight of this number of repeated evaluations
 MOST_CHECKED = 400  # the largest number of arms whose errors are computed
@@ -112,8 +113,8 @@ class Estimates:
         """Return whether the lower bound of the evaluated `arm` is at least the upper bound of a new
         arm whose score has this mean and variance without its individual effect."""
         at = np.searchsorted(self.arms, arm)
-        lower = self.means[at] - WIDTH * math.sqrt(self.noise / (self.weights[at] + self.noise / self.own))
-        return bool(lower >= mean + WIDTH * math.sqrt(variance + self.own))
+        lower = self.means[at] - EXCEEDS_WIDTH * math.sqrt(self.noise / (self.weights[at] + self.noise / self.own))
+        return bool(lower >= mean + EXCEEDS_WIDTH * math.sqrt(variance + self.own))
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
         """Return the arm with the largest upper bound, computed from individual effects only, given
