@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from bbkb.objectives.machines import Machine
     from bbkb.objectives.objective import EvaluationStopped, ObjectiveError
     from bbkb.objectives.parameters import Choice, Ordered, Range
+    from bbkb.orchestrator import __version__
     from bbkb.orchestrator.api import Campaign, Result, Submitted, load, tune
     from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
     from bbkb.orchestrator.ask_tell.space import OpenTrial, Optimizer
     from bbkb.orchestrator.campaign.goals import Constraint, Objective
-    from bbkb.orchestrator.campaign.trial_result import TrialResult
+    from bbkb.orchestrator.campaign.results import TrialResult
     from bbkb.orchestrator.errors import (
         BbkbError,
         CampaignError,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
         StoreError,
         UserError,
     )
-    from bbkb.orchestrator.version import __version__
 
 __all__ = [
     "BbkbError", "Campaign", "CampaignError", "CandidateOptimizer", "Choice", "ConfigError",
@@ -54,9 +54,9 @@ _NAMES = {
     "bbkb.orchestrator.api": ("Campaign", "Result", "Submitted", "load", "tune"),
     "bbkb.orchestrator.ask_tell.candidates": ("CandidateOptimizer",),
     "bbkb.orchestrator.ask_tell.space": ("OpenTrial", "Optimizer"),
-    "bbkb.orchestrator.campaign.trial_result": ("TrialResult",),
+    "bbkb.orchestrator.campaign.results": ("TrialResult",),
     "bbkb.orchestrator.errors": ("BbkbError", "CampaignError", "ConfigError", "RunError", "StoreError", "UserError"),
-    "bbkb.orchestrator.version": ("__version__",),
+    "bbkb.orchestrator": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = ("adapters", "integrations", "settings", "strategies", "strategy", "types")

@@ -14,7 +14,7 @@ Their options take kernels (`RBF`, `Matern32`, `Matern52`, `Linear`), warm start
 (`Termination`).
 """
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.orchestrator.adapters.optuna_sampler import OptunaSampler as _OptunaSampler
 from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.scheduling import Schedule

@@ -23,6 +23,7 @@ from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.bandit.strategy import Growth, HasArms, Perturbation, Posterior
 from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.goals import Direction
+from bbkb.orchestrator.campaign.results import Trials
 from bbkb.orchestrator.campaign.state import EndedAttempt
 from bbkb.orchestrator.campaign.status import (
     BestStatus,
@@ -35,7 +36,6 @@ from bbkb.orchestrator.campaign.status import (
     WorkersStatus,
 )
 from bbkb.orchestrator.campaign.trainings import Forecast
-from bbkb.orchestrator.campaign.trial_result import Trials
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)
     "Calibrated", "Candidates", "Comparison", "Concurrency", "Constant",

@@ -6,7 +6,7 @@ from typing import Any
 import torch.distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from bbkb.integrations.base import CallbackTrial
+from bbkb.integrations.trial import CallbackTrial
 
 
 class TrialCallback(CallbackTrial, TrainerCallback):

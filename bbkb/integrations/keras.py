@@ -5,7 +5,7 @@ from typing import Any
 
 from keras.callbacks import Callback
 
-from bbkb.integrations.base import CallbackTrial
+from bbkb.integrations.trial import CallbackTrial
 
 
 class TrialCallback(CallbackTrial, Callback):

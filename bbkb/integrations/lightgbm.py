@@ -2,7 +2,7 @@
 
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from bbkb.integrations.base import BoostedTrial
+from bbkb.integrations.trial import BoostedTrial
 
 
 class TrialCallback(BoostedTrial):

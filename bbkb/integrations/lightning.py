@@ -4,7 +4,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from bbkb.integrations.base import CallbackTrial
+from bbkb.integrations.trial import CallbackTrial
 
 
 class TrialCallback(CallbackTrial, Callback):

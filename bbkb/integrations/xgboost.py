@@ -7,7 +7,7 @@ from typing import Any
 from xgboost import collective
 from xgboost.callback import TrainingCallback
 
-from bbkb.integrations.base import BoostedTrial
+from bbkb.integrations.trial import BoostedTrial
 
 
 class TrialCallback(BoostedTrial, TrainingCallback):

@@ -28,7 +28,7 @@ from typing import IO, Annotated
 
 from typing_extensions import Doc
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.machines import (
     END_SECONDS,
     PLACEHOLDERS,

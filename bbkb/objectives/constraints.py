@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.parameters import (
     Clause,
     Parameter,

@@ -29,7 +29,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from bbkb.objectives.parameters import Space
 from bbkb.objectives.reference import DataSource, import_reference

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 
 from typing_extensions import Doc
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.machines import RANK_VARIABLES, folder_of, gives_value, machine_of, single_machine
 from bbkb.objectives.objective import (
     MOST_METRICS,

@@ -30,7 +30,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from typing_extensions import Doc, TypedDict  # pydantic needs this variant before Python 3.12
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 
 Parameters = Mapping[str, Any]  # the values of a configuration, of any type that the space has
 Sampler = Literal["sobol", "random", "grid"]

@@ -18,8 +18,7 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Protocol, runtime_checkable
 
-from bbkb.objectives.errors import is_installed
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean, is_installed
 from bbkb.objectives.objective import Objective, ObjectiveError
 from bbkb.objectives.parameters import Space
 

@@ -28,7 +28,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives import coding, priors
+from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
 from bbkb.objectives.constraints import Mask
 from bbkb.objectives.objective import Candidates, ObjectiveError
@@ -128,7 +128,7 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int, a
             near = np.flatnonzero(positions[:, -1] < 0.5)
             for column, (name, parameter) in enumerate(space.parameters.items()):
                 if name in position_of:
-                    columns[near, column] = priors.draw(parameter, position_of[name][near])
+                    columns[near, column] = coding.draw_near_prior(parameter, position_of[name][near])
         valid = space.existing(columns)
         if at_center and not filled and len(space.first_codes):
             valid[0] = space.first_codes[0]

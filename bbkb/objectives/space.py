@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives import coding, priors
+from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
 from bbkb.objectives.constraints import Mask, holds, mistakes, order_parameters, without_inactive
 from bbkb.objectives.objective import Candidates, ObjectiveError
@@ -200,7 +200,7 @@ class SearchSpace:
         ):
             features[:, end - width : end] = coding.features(parameter, column)
         numbers = np.repeat(np.cumsum([width > 0 for width in widths]) - 1, widths)
-        density = priors.log_density(self.parameters, codes)
+        density = coding.log_density(self.parameters, codes)
         return Candidates(features, columns, numbers, self.is_finite, self.conditional, log_prior=density)
 
     def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:

@@ -24,7 +24,7 @@ from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
 
 _MOST_CHOICES = 64  # the largest number of different values of a text column

@@ -74,7 +74,7 @@ class Attempt:
     can_be_stopped: bool = False
     recorded_step: int = 0  # the largest step of the trial's reports in the log; 0 before the first
     # whether the worker saves a copy of the trial's checkpoint when it stops the attempt
-    # (`bbkb.workers.checkpoints`)
+    # (`bbkb.workers.output`)
     saves_checkpoint: bool = False
     # the trial and the step of the saved checkpoint from which a new trial starts; None if it starts
     # at its first step
@@ -172,7 +172,7 @@ class TrialStopped:
     worker: str
     reports: tuple[Report, ...] = ()  # like those of a success
     output: str = ""
-    cause: str = ""  # for display (`stops.StopCause`)
+    cause: str = ""  # for display (`policy.StopCause`)
     time: float = 0.0
     kind: Literal["trial_stopped"] = "trial_stopped"
 

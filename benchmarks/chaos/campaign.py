@@ -22,7 +22,7 @@ _CHECKED_SECONDS = 120.0
 _GROUPS = """
 import json, logging, sys
 import ray
-from bbkb.workers.gangs.groups import groups_named
+from bbkb.workers.on_ray.gangs import groups_named
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
 print(json.dumps(list(groups_named("bbkb "))))
 """

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, numbers, parts

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.sampling import make_candidates
-from bbkb.orchestrator.campaign.training_rules import Rungs, StoppingRule
+from bbkb.orchestrator.campaign.trainings import Rungs, StoppingRule
 from bbkb.orchestrator.errors import UserError
 from benchmarks.curves.problems import Configuration, CurveProblem
 from benchmarks.curves.simulate import Continue, Method, Setting, Start, Suggestion

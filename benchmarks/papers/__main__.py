@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import Data, parts
 from benchmarks.command import run as run_command

@@ -20,20 +20,20 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.events import Event, SessionClosed
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import CampaignError, RunError, UserError
 from bbkb.orchestrator.running.launch import launch
+from bbkb.orchestrator.running.resume import differences
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.session.open import create_run
-from bbkb.orchestrator.settings.changes import differences
-from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 from bbkb.orchestrator.store import runs
+from bbkb.orchestrator.yaml_file import read
 from benchmarks.papers.measured import Curves, Measured, measure, regret_ratios
 from benchmarks.tables import Cell, Interval, Table
 

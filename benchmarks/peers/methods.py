@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from bbkb.objectives import coding
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range, Scalar, conditions
 from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
 from bbkb.orchestrator.ask_tell.space import Optimizer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import yaml
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import numbers, parts

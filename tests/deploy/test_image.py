@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from bbkb.orchestrator.version import __version__
+from bbkb.orchestrator import __version__
 from tests.deploy.namespaces import missing
 
 REPOSITORY = Path(__file__).parents[2]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.event_json import event_of
+from bbkb.orchestrator.campaign.events import event_of
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.errors import BbkbError
 from bbkb.orchestrator.history.fold import fold

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bbkb.objectives.objective import Report
-from bbkb.workers.reporting import Reports
+from bbkb.workers.evaluate import Reports
 from tests.integrations.trainings import STEPS, TRAININGS, train_lightgbm, train_xgboost
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries

@@ -13,7 +13,7 @@ from bbkb.objectives.machines import Machine, folder_of
 from bbkb.objectives.objective import NAME_CHARACTERS, EvaluationStopped, InvalidValueError, ObjectiveError, Report
 from bbkb.objectives.returned import ReportLines
 from bbkb.workers import messages
-from bbkb.workers.reporting import Reports
+from bbkb.workers.evaluate import Reports
 from tests.reported import reported
 
 MODULE = """

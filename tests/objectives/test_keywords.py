@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bbkb import BbkbError, CandidateOptimizer, Choice, Constraint, Objective, Optimizer, Range, load, strategies, tune
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 
 SPACE = {"x": Range(0.0, 1.0)}
 

@@ -33,9 +33,8 @@ from bbkb.objectives.returned import WithMetrics
 from bbkb.objectives.sampling import make_candidates
 from bbkb.orchestrator.settings.mistakes import RefusalError
 from bbkb.orchestrator.settings.options import build
-from bbkb.workers.evaluate import evaluate
+from bbkb.workers.evaluate import Reports, evaluate
 from bbkb.workers.messages import Attempt, Limits, TrialFailed, TrialSucceeded
-from bbkb.workers.reporting import Reports
 from tests.objectives.recorded_files import write_tables
 
 HEADERS = {

@@ -4,7 +4,7 @@ rejected priors."""
 import numpy as np
 import pytest
 
-from bbkb.objectives import coding, priors
+from bbkb.objectives import coding
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range, Space
 from bbkb.objectives.sampling import make_candidates
@@ -31,10 +31,10 @@ SPACE = SearchSpace(
     ids=["real", "integer", "ordered"],
 )
 def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
-    codes = priors.draw(parameter, (np.arange(20_000) + 0.5) / 20_000)
+    codes = coding.draw_near_prior(parameter, (np.arange(20_000) + 0.5) / 20_000)
     bins = np.unique(codes) if not coding.is_real(parameter) else np.linspace(0.025, 0.975, 20)
     counts = np.array([np.isclose(codes, code, atol=0.025).mean() for code in bins])
-    density = present(priors.log_density({"x": parameter}, bins[:, None]))
+    density = present(coding.log_density({"x": parameter}, bins[:, None]))
     expected = np.exp(density)
     if not coding.is_real(parameter):  # a value at an end has half of the room of the others
         expected[[0, -1]] /= 2
@@ -42,7 +42,7 @@ def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
 
 
 def test_expected_choice_is_drawn_more_often_by_its_ratio() -> None:
-    codes = priors.draw(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
+    codes = coding.draw_near_prior(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
     assert np.bincount(codes.astype(int)).tolist() == [200, 400]
 
 
@@ -50,7 +50,7 @@ def test_log_density_is_relative_to_the_expected_configuration() -> None:
     best = present(SPACE.candidate({"lr": 0.01, "model": "forest", "depth": 3, "x": 0.2}).log_prior)
     assert best == pytest.approx(0.0)
     tenth = present(SPACE.candidate({"lr": 0.1, "model": "forest", "depth": 3, "x": 0.9}).log_prior)
-    assert tenth == pytest.approx(-0.5 * (0.25 / priors.DEVIATIONS["high"]) ** 2)
+    assert tenth == pytest.approx(-0.5 * (0.25 / coding.DEVIATIONS["high"]) ** 2)
     without_depth = present(SPACE.candidate({"lr": 0.01, "model": "svm", "x": 0.2}).log_prior)
     assert without_depth == pytest.approx(-np.log(4.0) - 0.5)
 

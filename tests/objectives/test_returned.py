@@ -23,9 +23,8 @@ from bbkb.objectives.objective import (
 )
 from bbkb.objectives.returned import LONGEST_LINE, MissingValueError, ReportLines, WithMetrics, as_evaluation
 from bbkb.workers import messages
-from bbkb.workers.evaluate import evaluate
+from bbkb.workers.evaluate import Reports, check_result, evaluate
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
-from bbkb.workers.reporting import Reports, check_result
 from tests.present import of_type
 from tests.reported import reported
 

@@ -11,8 +11,8 @@ import numpy as np
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.orchestrator.bandit.start.warm_start import DataStart
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import Event, ExistingTaken, SessionOpened, TrialSucceeded
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.engine.engine import Problem, replay
 from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.session.driver import Driver

@@ -27,8 +27,8 @@ from bbkb.orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from bbkb.orchestrator.campaign.policy import StopCause, stop_cause
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.session.build import build

@@ -15,13 +15,12 @@ import pytest
 
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.adapters.trackers import _reports
 from bbkb.orchestrator.api import Result, tune
-from bbkb.orchestrator.campaign.event_json import body_of, event_of
-from bbkb.orchestrator.campaign.events import ReportsArrived, TrialSucceeded
+from bbkb.orchestrator.campaign.events import ReportsArrived, TrialSucceeded, body_of, event_of
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import export
+from bbkb.orchestrator.history.trackers import _reports
 from tests.executors import HERE
 from tests.orchestrator.runs import history_of
 from tests.present import present

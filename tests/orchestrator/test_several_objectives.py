@@ -12,9 +12,8 @@ import yaml
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.api import Result, load, tune
-from bbkb.orchestrator.campaign.event_json import body_of
-from bbkb.orchestrator.campaign.events import CampaignCreated, TrialSucceeded
-from bbkb.orchestrator.campaign.trial_result import TrialResult
+from bbkb.orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_of
+from bbkb.orchestrator.campaign.results import TrialResult
 from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import facts, headline

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bbkb.workers.checkpoints import (
+from bbkb.workers.output import (
     Checkpoints,
     begin_with_copy,
     checkpoints_in,

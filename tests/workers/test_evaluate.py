@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.command import CommandFailedError
 from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
-from bbkb.workers.evaluate import SteadyClock, evaluate, worker_name
+from bbkb.workers.evaluate import RECORDED_WHOLE, SteadyClock, evaluate, worker_name
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, TrialSucceeded
-from bbkb.workers.reporting import RECORDED_WHOLE
 from tests.present import of_type
 from tests.workers.evaluations import (
     UNLIMITED,

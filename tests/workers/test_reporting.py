@@ -1,4 +1,4 @@
-"""`bbkb.workers.reporting`: the reports of a trial that its folder keeps."""
+"""`bbkb.workers.evaluate`: the reports of a trial that its folder keeps."""
 
 import math
 from pathlib import Path

@@ -21,7 +21,7 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Parameter, Range, Scalar, Space
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy

@@ -15,7 +15,7 @@ import numpy as np
 from annotated_types import Gt
 from typing_extensions import Doc
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.orchestrator.bandit.arms import Arms, as_arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, same
 from bbkb.orchestrator.bandit.options import check_options

@@ -16,7 +16,7 @@ from typing import Any, SupportsFloat
 from ray.tune.search import Searcher
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.parameters import Choice, Constant, Parameter, Range, Scalar
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer

@@ -9,6 +9,6 @@ Terminal output is in `bbkb.orchestrator.cli`; ask and tell without a campaign i
 from bbkb.orchestrator.api.campaign import Campaign, tune
 from bbkb.orchestrator.api.result import Result, load
 from bbkb.orchestrator.api.submitted import Submitted
-from bbkb.orchestrator.campaign.trial_result import TrialResult
+from bbkb.orchestrator.campaign.results import TrialResult
 
 __all__ = ["Campaign", "Result", "Submitted", "TrialResult", "load", "tune"]

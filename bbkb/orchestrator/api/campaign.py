@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from bbkb.objectives.errors import warn_user
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments, warn_user
 from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.orchestrator.api.arguments import (
     Concurrency,
@@ -30,8 +29,8 @@ from bbkb.orchestrator.api.result import Result, result_of
 from bbkb.orchestrator.api.submitted import Submitted
 from bbkb.orchestrator.ask_tell.checks import check_list
 from bbkb.orchestrator.bandit.options import excerpt
-from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.goals import Direction
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.reading import read_history

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.parameters import Parameters, as_given
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
+from bbkb.orchestrator.campaign.results import TrialResult, Trials, metrics_with_first
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.orchestrator.history.fold import History, TrialRow

@@ -20,8 +20,7 @@ from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.errors import has_users_frame, is_raised_in, users_cause
-from bbkb.objectives.keywords import arguments_of, refuse_unknown
+from bbkb.objectives.errors import arguments_of, has_users_frame, is_raised_in, refuse_unknown, users_cause
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arrays import blas_threads
@@ -30,8 +29,7 @@ from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.pulls import bounded
 from bbkb.orchestrator.bandit.strategy import EstimatesRewards, Posterior, Recommends
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.results import Point, with_point
-from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
+from bbkb.orchestrator.campaign.results import Point, TrialResult, Trials, metrics_with_first, with_point
 from bbkb.orchestrator.files import read_small, write_text
 from bbkb.orchestrator.wording import facts_html, one_line
 
@@ -323,14 +321,14 @@ class AskTell:
     def _saved(self) -> Entry:
         """Return the optimizer as plain values."""
         # imported here, because only saving needs pydantic
-        from bbkb.orchestrator.campaign.event_json import body_of
+        from bbkb.orchestrator.campaign.events import body_of
 
         log = [[event.kind, json.loads(body_of(event))] for event in self._search.events]
         return {"format": FORMAT, **self._arguments(), "log": log}
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Restore the values that `_saved` returned."""
-        from bbkb.orchestrator.campaign.event_json import event_of
+        from bbkb.orchestrator.campaign.events import event_of
 
         search = self._begun(saved)
         for kind, body in saved["log"]:

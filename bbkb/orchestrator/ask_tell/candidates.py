@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
     StrategyChoice,

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.reference import import_reference

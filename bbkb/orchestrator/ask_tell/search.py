@@ -17,7 +17,6 @@ from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Parameters, as_given, as_levels
 from bbkb.objectives.space import first_occurrences
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Grows, StrategyState
-from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CheckpointsRemoved,
@@ -34,10 +33,9 @@ from bbkb.orchestrator.campaign.events import (
     TrialSucceeded,
     TrialsWithdrawn,
 )
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Ask, Begin, Dispatch, Grow, Tell, decide, stop_cause
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, UNLIMITED, Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, Run, Session
-from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Problem, Result
 from bbkb.orchestrator.engine.pool import GROWTH, Appended, Pool, plain_columns

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Parameter, Parameters
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
@@ -39,9 +39,9 @@ from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, never_waits
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
+from bbkb.orchestrator.campaign.results import Trials
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping, ObjectiveSettings, Settings, plain
-from bbkb.orchestrator.campaign.training_rules import first_steps_without_budget
-from bbkb.orchestrator.campaign.trial_result import Trials
+from bbkb.orchestrator.campaign.trainings import first_steps_without_budget
 from bbkb.orchestrator.engine.pool import Pool, grows_in
 from bbkb.orchestrator.settings.checks import deviation_rule
 from bbkb.orchestrator.settings.loading import checked_goals

@@ -1,4 +1,4 @@
-"""The events of a campaign. Only they are stored.
+"""The events of a campaign, and their JSON in the store. Only they are stored.
 
 Every event carries the ids (round, trial, attempt) that make a second delivery harmless. An outcome
 of an attempt is an event itself (`bbkb.workers.messages`). Decisions and drawn dictionaries are
@@ -10,7 +10,10 @@ enumerations stand in logs.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.campaign.settings import Recorded
@@ -371,3 +374,31 @@ Event = (
     | StopRequested
     | SessionClosed
 )
+
+
+_CLASSES: dict[str, type[Event]] = {str(cls.__dataclass_fields__["kind"].default): cls for cls in get_args(Event)}
+
+
+# Adapters are built on first use: each takes tens of milliseconds, and most commands need few.
+@cache
+def _adapter_of(kind: str) -> TypeAdapter[Event]:
+    return TypeAdapter(_CLASSES[kind])
+
+
+@cache
+def _adapter() -> TypeAdapter[Event]:
+    return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants"))
+
+
+def body_of(event: Event) -> str:
+    """Return the event as one line of JSON without its kind and without the fields at their
+    defaults. Those defaults must therefore never change. NaN and infinities are Python's constants:
+    as strings they would be read as strings where the type is open, as in a strategy's options."""
+    return _adapter().dump_json(event, exclude_defaults=True).decode()
+
+
+def event_of(kind: str, body: str | bytes) -> Event:
+    """Return the event that `body_of` wrote as `body`. Raises ValueError for any other text."""
+    if kind not in _CLASSES:
+        raise ValueError(f"{kind!r} is not a kind of event")
+    return _adapter_of(kind).validate_json(body)

@@ -1,4 +1,4 @@
-"""Failed attempts: which are repeated, when a trial and a session give up, and their causes for display:
+"""Failed attempts: which are repeated, when a trial gives up, and their causes for display:
 twenty failures with one cause are one line with a count.
 """
 
@@ -19,7 +19,6 @@ NODES_A_TRIAL_MAY_COST = 10
 # failure, up to the maximum.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-_FEWEST_FAILURES = 10  # of a session without a success, before it gives up
 # These have their own limits. Lost workers are counted by arm.
 _NOT_CHARGED = (FailureKind.WORKER_LOST, FailureKind.NODE_LOST)
 
@@ -67,12 +66,6 @@ def allows_retry(
         case _:  # a retry rarely helps, and is expensive
             retries = 1 if workers.retries is None else min(1, workers.retries)
     return sum(count for each, count in failures.counts.items() if each not in _NOT_CHARGED) <= retries
-
-
-def failures_before_giving_up(slots: int) -> int:
-    """Return the number of failures at which a session with `slots` concurrent evaluations ends if
-    nothing has succeeded."""
-    return max(_FEWEST_FAILURES, 2 * slots)
 
 
 MOST_CAUSES = 20

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 from annotated_types import MaxLen, MinLen
 from typing_extensions import Doc
 
-from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.errors import checks_arguments
 from bbkb.orchestrator.annotations import Section
 from bbkb.orchestrator.bandit.goals import Goals
 

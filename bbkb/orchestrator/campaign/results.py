@@ -1,4 +1,5 @@
-"""The best results of a campaign: the Pareto front with its hypervolume, and past and expected gains.
+"""The results of a campaign: a trial as a value for users' code, the Pareto front with its hypervolume, and
+past and expected gains.
 
 Hypervolume: the volume of the region between the points of a front and a reference point that is worse
 than all of them. Exact up to `MOST_EXACT` objectives. The time grows exponentially with their number, so
@@ -19,11 +20,58 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import ge
-from typing import Self
+from typing import Any, Self, TypeAlias
 
 from bbkb.orchestrator.campaign.events import StopReason
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.settings import StopWhen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """One trial with its result.
+
+    Args:
+        trial: its index; None for a result that was known before the campaign.
+        parameters: the configuration.
+        value: the result, on the user's scale; None if the trial failed. For a recommended
+            configuration with several evaluations, it is their mean.
+        status: queued, running, succeeded, stopped or failed; existing if the result was known
+            before the campaign.
+        metrics: the numbers that the objective returned beside its value; with several objectives,
+            the values of all of them.
+        seconds: the duration of its last finished attempt; None before the first one has finished.
+        error: the cause of its failure; empty if a later attempt succeeded.
+        is_feasible: whether the result satisfies all constraints; None if there are no constraints
+            or there is no result.
+        estimate: the model's estimate of the noise-free value; None if the values are not noisy or
+            the model is unknown.
+        deviation: the standard deviation of `estimate`; None if there is no estimate.
+        evaluations: the number of evaluations whose mean is `value`.
+    """
+
+    trial: int | None
+    parameters: Mapping[str, Any]
+    value: float | None
+    status: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    error: str = ""
+    is_feasible: bool | None = None
+    estimate: float | None = None
+    deviation: float | None = None
+    evaluations: int = 1
+
+
+Trials: TypeAlias = tuple[TrialResult, ...]
+
+
+def metrics_with_first(goals: CampaignGoals, value: float | None, metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the metrics of a `TrialResult`: with several goals, they begin with the first objective."""
+    if value is None or goals.is_single:
+        return metrics
+    return {goals.objectives[0].metric: value, **metrics}
+
 
 Point = tuple[float, ...]
 

@@ -11,7 +11,7 @@ where the user's code cannot be imported.
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -36,7 +36,7 @@ from bbkb.objectives.parameters import (
 )
 from bbkb.orchestrator.annotations import DECIDED, LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
 from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, MetricName, Objective
-from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule
+from bbkb.orchestrator.campaign.trainings import StoppingRule, TrainingRule
 from bbkb.orchestrator.credentials import mistake_in_url, redact, stored
 from bbkb.workers.executor import TRAITS, ExecutorName, Traits
 from bbkb.workers.messages import Share
@@ -841,3 +841,12 @@ def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:
     if isinstance(parameter, Range):
         return (parameter.low, parameter.high)
     return (parameter.constant,) if isinstance(parameter, Constant) else ()
+
+
+def leaves(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield each dotted key of a tree with its value."""
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

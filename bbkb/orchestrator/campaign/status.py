@@ -10,13 +10,11 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bbkb.orchestrator.campaign.clock import Clock, Mark, plus
 from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.goals import VALUE
-from bbkb.orchestrator.campaign.state import CampaignState, EndedAttempt, Run, Session, idle_cause
-from bbkb.orchestrator.campaign.training_rules import StoppingRule
-from bbkb.orchestrator.campaign.trainings import Forecast
+from bbkb.orchestrator.campaign.state import CampaignState, Clock, EndedAttempt, Mark, Run, Session, idle_cause, plus
+from bbkb.orchestrator.campaign.trainings import Forecast, StoppingRule
 from bbkb.orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from bbkb.orchestrator.bandit.results import Observation
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.clock import Clock, Durations
 from bbkb.orchestrator.campaign.draft import Queue, Section, without
 from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.failures import (
@@ -25,7 +24,9 @@ from bbkb.orchestrator.campaign.state import (
     Batch,
     Best,
     CampaignState,
+    Clock,
     Computation,
+    Durations,
     Existing,
     Failures,
     FinishedTrial,

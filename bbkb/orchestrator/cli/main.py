@@ -15,9 +15,9 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from bbkb.objectives.errors import ObjectiveError
+from bbkb.orchestrator import __version__
 from bbkb.orchestrator.errors import BbkbError, UserError
 from bbkb.orchestrator.report.terminal import FAILED, USERS_MISTAKE, SafeConsole
-from bbkb.orchestrator.version import __version__
 
 # In the order of `bbkb --help`: name, then module and function in `bbkb.orchestrator.cli.commands`, then
 # the function's summary, so that help and completion import no command.

@@ -9,8 +9,8 @@ from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.parameters import Constant
 from bbkb.objectives.space import SearchSpace, explain
 from bbkb.orchestrator.bandit.strategy import Choose, Sequential
-from bbkb.orchestrator.campaign.commands import Ask, Begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
+from bbkb.orchestrator.campaign.policy import Ask, Begin
 from bbkb.orchestrator.campaign.settings import Budget, ModelStopping, Settings
 from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.engine.engine import replay, strategy_errors

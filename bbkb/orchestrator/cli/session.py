@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 from rich.console import Console
 
-from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.plan import describe, say_plan, say_remarks
 from bbkb.orchestrator.cli.summary import save_report, summarize

@@ -32,7 +32,6 @@ from bbkb.orchestrator.bandit.strategy import (
     begin,
     check_decision,
 )
-from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -47,8 +46,8 @@ from bbkb.orchestrator.campaign.events import (
     TrialsContinued,
 )
 from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.campaign.policy import Ask, Begin, Grow, Tell, first_learned_step, turn_of_stopped_trials
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
 from bbkb.orchestrator.campaign.trainings import Forecast, forecast_of
 from bbkb.orchestrator.campaign.transitions import apply, damage_error
 from bbkb.orchestrator.engine.pool import Appended, Pool

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
+from bbkb.orchestrator.campaign.policy import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.engine.engine import Computation, Engine, Problem, restore_recorded
 from bbkb.orchestrator.errors import UserError
 

@@ -1,4 +1,4 @@
-"""The log as tables of trials, attempts and refits, and the export of these tables to files.
+"""The log as tables of trials, attempts and refits, and their export to files, to Optuna, TensorBoard and MLflow.
 
 No module here makes a decision or writes to the log.
 """

@@ -6,11 +6,10 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from bbkb.orchestrator.campaign.settings import plain, shown
+from bbkb.orchestrator.campaign.settings import leaves, plain, shown
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.history.facts import goal_facts, trials_text
 from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.settings.changes import leaves
 from bbkb.orchestrator.wording import duration, one_line, rounded, short_text
 
 MOST_SETTINGS = 40

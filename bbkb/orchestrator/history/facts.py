@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Literal, NamedTuple
 
-from bbkb.orchestrator.campaign.clock import LABELS
 from bbkb.orchestrator.campaign.events import StopReason
+from bbkb.orchestrator.campaign.state import LABELS
 from bbkb.orchestrator.campaign.status import GoalsStatus, Status
 from bbkb.orchestrator.wording import duration, iso, joined, one_line, plural, rounded, short_text
 

@@ -14,12 +14,12 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply_recorded
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.report.terminal import View
-from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.lease import Watch, describe_holder, watch_holder
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore, Holding, Stop
 from bbkb.orchestrator.wording import duration, moment
+from bbkb.orchestrator.yaml_file import read
 from bbkb.workers.executor import traits_of
 
 # the time in which a coordinator can restart, including loading its data

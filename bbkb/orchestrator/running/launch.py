@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator import logs
-from bbkb.orchestrator.campaign.events import Event, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.orchestrator.campaign.results import TrialResult
 from bbkb.orchestrator.campaign.settings import Settings
-from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.campaign.trial_result import TrialResult, metrics_with_first
+from bbkb.orchestrator.history.fold import ended_trial
 from bbkb.orchestrator.report.terminal import View, view
 from bbkb.orchestrator.running.coordinator.environment import named_cluster
 from bbkb.orchestrator.running.ray_start import connect_for
@@ -70,7 +68,7 @@ class Delivery:
             with self._run.store() as store:
                 for event in store.read(self._run.name, after=self._position):
                     self._position += 1
-                    result = _result(event, self._state) if self._position > self._earlier else None
+                    result = ended_trial(event, self._state) if self._position > self._earlier else None
                     self._state = apply(self._state, event)
                     if result is not None:
                         self._on_result(result)
@@ -96,35 +94,6 @@ class Delivery:
             self._thread.join()
         else:
             self.deliver()
-
-
-def _result(event: Event, state: CampaignState) -> TrialResult | None:
-    """Return the trial that ended with this event, the next after `state`; None if none did."""
-    goals = state.settings.goals
-    metrics: Mapping[str, float] = {}
-    is_feasible = None
-    value: float | None = None
-    error = ""
-    match event:
-        case TrialSucceeded():
-            status, value, metrics = "succeeded", event.value, event.metrics
-            is_feasible = goals.feasibility(event.value, metrics)
-        case TrialStopped():
-            status, value = "stopped", event.value
-        case TrialFailed(is_final=True):
-            status, error = "failed", f"{event.failure}: {event.message}"
-        case _:
-            return None
-    return TrialResult(
-        trial=event.trial,
-        parameters=as_given(state.settings.space, state.running[event.trial].trial.parameters),
-        value=value,
-        status=status,
-        metrics=metrics_with_first(goals, value, metrics),
-        seconds=event.finished - event.started,
-        error=error,
-        is_feasible=is_feasible,
-    )
 
 
 def launch(

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.futures import settle
 from bbkb.orchestrator.running.coordinator.environment import named_cluster, probe
 
 if TYPE_CHECKING:
@@ -51,7 +50,10 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
     cluster: Future[Cluster] = Future()
 
     def start() -> None:
-        settle(cluster, lambda: connect_for(settings, address))
+        try:
+            cluster.set_result(connect_for(settings, address))
+        except BaseException as error:  # raised again by `cluster.result`
+            cluster.set_exception(error)
         threading.Event().wait()
 
     threading.Thread(target=start, name="start of Ray", daemon=True).start()
@@ -96,7 +98,7 @@ def check_room(settings: "Settings", largest: "Share | None", address: str | Non
         return
     # imported here, because importing Ray takes seconds and campaigns without Ray do not need it
     from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect, node_here
-    from bbkb.orchestrator.session.ray_workers import placement_of
+    from bbkb.orchestrator.session.executors import placement_of
     from bbkb.workers.executor import ExecutorError
     from bbkb.workers.on_ray.places import check_feasible, check_fits
 

@@ -1,28 +1,40 @@
-"""The checks of a resume: which settings have changed, whether another process runs the campaign,
-and whether there is work left. `bbkb resume --retry-failed` queues failed trials again."""
+"""The checks of a resume: which settings have changed, and which of them may, whether another process runs the
+campaign, and whether there is work left. `bbkb resume --retry-failed` queues failed trials again."""
 
 import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 
-from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.events import SessionOpened, SessionOutcome, StopReason, TrialsReopened
-from bbkb.orchestrator.campaign.policy import close, decide
-from bbkb.orchestrator.campaign.settings import Settings, plain
+from bbkb.orchestrator.campaign.policy import Close, Stop, close, decide
+from bbkb.orchestrator.campaign.settings import (
+    GivenResults,
+    ModelStopping,
+    Settings,
+    leaves,
+    most_trials,
+    origin_of,
+    plain,
+)
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.session.build import Function, Parts, build
-from bbkb.orchestrator.settings.changes import CHANGEABLE, differences, may_change
-from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import find_free, take
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.messages import FailureKind, Trial
 from bbkb.workers.output import last_trial
 
+# The log remains valid if these change; any other change would result in a different campaign.
+CHANGEABLE = ("budget", "workers", "runs", "run", "tags", "note", "objective.deterministic")
+# folders with the code of a function or command: each Ray job has its own copy of the uploaded one
+_PLACES = ("objective.options.search_paths", "objective.options.working_directory")
+# settings of `rule: model` that the first session determines unless they are given
+_DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 _SHOWN = 10  # the number of differences in the message of a refused resume
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 _MORE = "raise budget.evaluations"
@@ -146,3 +158,68 @@ def reopen(run: runs.Run, settings: Settings, kinds: Collection[FailureKind]) ->
             writer.append([reopened])
             state = apply(state, reopened)
     return len(failed), state
+
+
+@dataclass(frozen=True)
+class Change:
+    """A dotted key with its old and new value; None if it is absent."""
+
+    key: str
+    old: object
+    new: object
+
+
+def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
+    """Return the keys that differ: in `old`'s order, then new ones. Lists are compared whole."""
+    before = dict(leaves(old))
+    after = dict(leaves(new))
+    return [
+        Change(key, before.get(key), after.get(key))
+        for key in dict.fromkeys([*before, *after])
+        if (key in before, before.get(key)) != (key in after, after.get(key))
+    ]
+
+
+def may_change(key: str) -> bool:
+    """Return whether a resume may change this key: budget, resources and folders of code, but no
+    decisions."""
+    return key.partition(".")[0] in CHANGEABLE or key in (*CHANGEABLE, *_PLACES)
+
+
+def with_recorded(recorded: Settings, settings: Settings) -> Settings:
+    """Return the settings of a resume, completed by the run's settings.
+
+    * Imported results are taken from the record, because their sources may have changed.
+    * The first session's decisions about trainings remain valid.
+    * The parameters keep their order.
+    * If only a budget of steps was given, the number of evaluations increases with it.
+
+    Args:
+        recorded: the run's settings.
+        settings: the user's settings.
+    """
+    workers = settings.workers
+    budget = settings.budget
+    before = recorded.budget
+    steps = budget.steps or 0
+    if before.steps == before.evaluations == budget.evaluations < steps:  # only `steps` was given
+        budget = replace(budget, evaluations=most_trials(steps))
+    rule = settings.early_stopping
+    begun = recorded.early_stopping
+    if isinstance(rule, ModelStopping) and isinstance(begun, ModelStopping):
+        left_open = [name for name in _DECIDED if getattr(rule, name) is None]
+        rule = replace(rule, **{name: getattr(begun, name) for name in left_open})
+        if rule.continues is True:
+            workers = replace(workers, trial_folders=True)
+    space = settings.space
+    if space.keys() == recorded.space.keys():  # their order decides which candidates are drawn
+        space = {name: space[name] for name in recorded.space}
+    # the recorded results, unless the settings name other sources
+    known = recorded.known_results
+    imported = [source for source in known if isinstance(source, GivenResults)]
+    read = {source.origin for source in imported} - {None}
+    now = [source for source in settings.known_results if not isinstance(source, GivenResults)]
+    further = [source for source in now if origin_of(source) not in read]
+    if further != [source for source in known if not isinstance(source, GivenResults)]:
+        known = (*imported, *further)
+    return replace(settings, space=space, known_results=known, workers=workers, budget=budget, early_stopping=rule)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.external import HasFunction, PythonCallable, takes_argument
-from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective, TrainsInSteps
 from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.objectives.returned import VALUE, WithMetrics
@@ -25,7 +25,7 @@ from bbkb.orchestrator.bandit.start.warm_start import (
 )
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, ends_of
-from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, first_trainings
+from bbkb.orchestrator.campaign.trainings import NO_FIRST_TRAININGS, first_trainings
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import find_arm
 from bbkb.orchestrator.engine.pool import Pool, grows_in

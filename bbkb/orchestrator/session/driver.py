@@ -8,6 +8,7 @@ chosen trials; in the loop's thread with executors whose clock stands still duri
 (virtual time), and with those that evaluate in this thread.
 """
 
+import contextlib
 import logging
 import threading
 import time
@@ -16,20 +17,19 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from bbkb.orchestrator.bandit.arrays import blas_threads
-from bbkb.orchestrator.campaign import commands, events
+from bbkb.orchestrator.campaign import events, policy
 from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import Status, idle_seconds, status_of
 from bbkb.orchestrator.engine.engine import Computation, Engine, Result, kind_of
 from bbkb.orchestrator.errors import CampaignError, UserError, place_of, trace_of
-from bbkb.orchestrator.futures import is_settled, settle
 from bbkb.orchestrator.session.evaluations import NO_PLACES, Evaluations, Places, remove_outputs
 from bbkb.orchestrator.session.recorder import HealthLog, Recorder, Span
 from bbkb.orchestrator.store.store import Writer
-from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
+from bbkb.workers.evaluate import printable
 from bbkb.workers.executor import Executor
-from bbkb.workers.reporting import printable
+from bbkb.workers.output import remove_checkpoints, remove_saved
 
 T = TypeVar("T")
 
@@ -52,11 +52,18 @@ class Computing:
         outcome: Future[T] = Future()
         self._current = (outcome, finish)
         self._poll_seconds = _FIRST_POLL_SECONDS
+
+        def settle() -> None:
+            try:
+                outcome.set_result(call())
+            except BaseException as error:  # raised again by `poll`
+                outcome.set_exception(error)
+
         if self.is_in_background:
-            # a daemon thread, so that a cancelled session does not wait for it
-            threading.Thread(target=settle, args=(outcome, call), name="bbkb strategy", daemon=True).start()
+            # a daemon thread, unlike those of an executor of Python, so that a cancelled session does not wait for it
+            threading.Thread(target=settle, name="bbkb strategy", daemon=True).start()
         else:
-            settle(outcome, call)
+            settle()
 
     def poll(self) -> None:
         """Deliver a finished computation. Raises the exception of the computation, if it raised one."""
@@ -71,14 +78,15 @@ class Computing:
         running."""
         if self._current is None:
             return False
-        is_settled(self._current[0], self._poll_seconds)
+        with contextlib.suppress(TimeoutError):
+            self._current[0].exception(self._poll_seconds)
         self._poll_seconds = min(2.0 * self._poll_seconds, _LONGEST_POLL_SECONDS)
         return True
 
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-CANCELLED = commands.Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
+CANCELLED = policy.Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2  # the longest wait for outcomes before the loop checks for a stop request
 
 
@@ -116,7 +124,7 @@ class Driver:
     def _campaign(self) -> CampaignState:
         return self._engine.state
 
-    def run(self, opened: events.SessionOpened) -> commands.Close:
+    def run(self, opened: events.SessionOpened) -> policy.Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
 
         Raises FencedError if another process has taken over the campaign, StoreError if results
@@ -165,7 +173,7 @@ class Driver:
         """Return a snapshot. Any thread may call this at any time."""
         return status_of(self._campaign, self._executor.now(), self._activity)
 
-    def _turn(self) -> commands.Close | None:
+    def _turn(self) -> policy.Close | None:
         """Record what has changed, and carry out the next command. Return the end of the session, if it ends."""
         now = self._executor.now()
         if self._drains and self._campaign.session.phase is Phase.RUNNING:
@@ -177,31 +185,31 @@ class Driver:
         now = self._executor.now()
         command = decide(self._campaign, now)
         match command:
-            case commands.Close():
+            case policy.Close():
                 return self._close(command)
-            case commands.Ask() | commands.Tell() | commands.Begin() | commands.Grow():
+            case policy.Ask() | policy.Tell() | policy.Begin() | policy.Grow():
                 self._compute(command)
-            case commands.Await():
+            case policy.Await():
                 self._evaluations.commit()
                 if not self._cancels:
                     is_computing = self._computing.wait_briefly()
                     if not is_computing:
                         self._activity = "evaluating"
                     self._evaluations.receive(0.0 if is_computing else _ATTENTION_SECONDS)
-            case commands.Pause(seconds):
+            case policy.Pause(seconds):
                 self._evaluations.commit()
                 self._activity = "waiting before retries"
                 self._executor.pause(min(seconds, _ATTENTION_SECONDS))
-            case commands.Dispatch():
+            case policy.Dispatch():
                 self._evaluations.dispatch(command)
-            case commands.Finish(trials):
+            case policy.Finish(trials):
                 self.recorder.record(events.TrialsContinued(time=now, trials=trials, reason="finish"))
-            case commands.RemoveCheckpoints(trials):
+            case policy.RemoveCheckpoints(trials):
                 # if the process dies before it removes the files, the next session removes them
                 self.recorder.record(events.CheckpointsRemoved(time=now, trials=trials))
                 self._evaluations.commit()
                 remove_checkpoints(self._places.folders, trials)
-            case commands.Stop(reason):
+            case policy.Stop(reason):
                 self.recorder.record(events.StopRequested(time=now, reason=reason))
         if self._show is not None and time.perf_counter() >= self._next_shown:
             self._next_shown = time.perf_counter() + self._show_seconds
@@ -223,7 +231,7 @@ class Driver:
         self.recorder.record(events.ComputingBegan(time=self._executor.now(), what=what))
         if what == "refreshing" or not self._computing.is_in_background:
             self._evaluations.commit()
-        self._activity = "learning known results" if isinstance(command, commands.Begin) else ACTIVITIES[what]
+        self._activity = "learning known results" if isinstance(command, policy.Begin) else ACTIVITIES[what]
         campaign = self._campaign
         began = time.perf_counter()
 
@@ -247,11 +255,11 @@ class Driver:
         if what == "refreshing":
             self._remove_saved()
 
-    def _close(self, command: commands.Close) -> commands.Close:
+    def _close(self, command: policy.Close) -> policy.Close:
         session = self._campaign.session
         if session.outcome is not None:  # an interrupt while the end was being written
             self._evaluations.commit()
-            return commands.Close(session.outcome, session.close_reason)
+            return policy.Close(session.outcome, session.close_reason)
         now = self._executor.now()
         idle = idle_seconds(self._campaign, self._campaign.clock.since(now))
         self.recorder.record(

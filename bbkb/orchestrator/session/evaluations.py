@@ -9,10 +9,9 @@ from math import isfinite  # bound here: an objective that runs in this process 
 from pathlib import Path
 
 from bbkb.objectives.parameters import as_given
-from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
+from bbkb.orchestrator.campaign.policy import Dispatch, StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.campaign.state import ends_trial, is_running, place_between
-from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.recorder import Recorder

@@ -1,15 +1,23 @@
-"""Makes the executors. `workers/executor.py` lists their properties."""
+"""Makes the executors, and the placement of evaluations on Ray. `workers/executor.py` lists their properties.
 
+Campaigns without Ray do not load it: its modules are imported where they are needed.
+"""
+
+import sys
 from typing import TYPE_CHECKING
 
+from bbkb.objectives.objective import HasPreparation
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import Parts, limits_of
+from bbkb.orchestrator.settings.options import objective_of
 from bbkb.workers.executor import Executor, ExecutorError
 from bbkb.workers.local import DurationModel, Failures, InlineExecutor, SimulatedExecutor
+from bbkb.workers.messages import Share
 
 if TYPE_CHECKING:
-    from bbkb.workers.on_ray.actors import Allocation
+    from bbkb.workers.on_ray.actors import Allocation, FirstWorkers
+    from bbkb.workers.on_ray.places import Placement
 
 
 def make_executor(
@@ -33,8 +41,6 @@ def make_executor(
             seed=settings.seed,
             start_at=start_at,
         )
-    # imported here so that campaigns without Ray do not load it
-    from bbkb.orchestrator.session.ray_workers import placement_of
     from bbkb.workers.on_ray.executor import RayExecutor
 
     try:
@@ -59,3 +65,59 @@ def unenforced_limits(settings: Settings) -> str:
             "workers.count has no effect"
         )
     return ""
+
+
+def placement_of(settings: Settings, campaign: str, largest: Share | None) -> "Placement":
+    """Return the placement for the evaluations of the run `campaign`.
+
+    `largest` are the resources of the largest trial, if the trials differ. Raises ExecutorError if
+    evaluations need Ray Train and it is not installed.
+    """
+    from bbkb.workers.on_ray.crews import Crew
+    from bbkb.workers.on_ray.places import Placement
+
+    workers = settings.workers
+    crew = Crew()  # the processes of one evaluation; only a campaign with several imports `gangs`
+    if workers.ray_train:
+        from bbkb.workers.on_ray.gangs import TrainerCrew
+
+        crew = TrainerCrew()
+    elif workers.is_gang:
+        from bbkb.workers.on_ray.gangs import RankCrew
+
+        crew = RankCrew(campaign)
+    return Placement(
+        campaign=campaign,
+        label=f"evaluate:{settings.name}",
+        kind="actor" if workers.is_gang else workers.kind,
+        cpus=workers.cpus,
+        gpus=workers.gpus,
+        machines=workers.machines,
+        is_spread=workers.is_spread,
+        crew=crew,
+        limits=limits_of(settings),
+        largest=largest,
+    )
+
+
+def first_workers(settings: Settings, campaign: str, cores: int | None = None) -> "FirstWorkers | None":
+    """Return the workers that start before there are attempts for them.
+
+    `cores` are those of this machine if all workers run on it: the coordinator starts on one of
+    them, and more processes would delay it. The other workers start with their attempts.
+
+    None if evaluations are Ray tasks (Ray keeps processes ready for them), if a parameter determines
+    the GPUs of a trial, or if an evaluation takes several machines.
+    """
+    from bbkb.workers.on_ray.actors import FirstWorkers
+
+    workers = settings.workers
+    objective = objective_of(settings.objective)
+    if workers.kind == "task" or workers.is_gang or workers.gpus_from:
+        return None
+    return FirstWorkers(
+        count=min(workers.count, settings.budget.evaluations, max(1, (cores or sys.maxsize) - 1)),
+        slots=workers.count,
+        placement=placement_of(settings, campaign, None),
+        objective=objective if isinstance(objective, HasPreparation) else None,
+    )

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Range, Scalar, as_given, as_levels
 from bbkb.objectives.sampling import make_candidates

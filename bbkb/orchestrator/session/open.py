@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from bbkb.objectives.objective import Candidates
 from bbkb.orchestrator import logs
 from bbkb.orchestrator.bandit.arrays import blas_threads
-from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -24,15 +23,16 @@ from bbkb.orchestrator.campaign.events import (
     PickedTrial,
     SessionOpened,
 )
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.session import on_event
 from bbkb.orchestrator.session.build import Parts, build, remark_on_reports, with_training
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.evaluations import Places, check_trial_folders, prepare_outputs
 from bbkb.orchestrator.session.executors import make_executor, unenforced_limits
+from bbkb.orchestrator.session.recorder import user_command
 from bbkb.orchestrator.store import runs
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
@@ -185,7 +185,7 @@ def open_session(
             show_seconds=show_seconds,
             places=places,
         )
-        driver.recorder.heard = resources.enter_context(on_event.commands(settings.on_event, run, driver.status))
+        driver.recorder.heard = resources.enter_context(user_command(settings.on_event, run, driver.status))
         return OpenSession(driver, opened, heartbeat, resources.pop_all())
 
 

@@ -1,21 +1,31 @@
-"""Records the driver's events, and writes their lines to the operator's log. Events are applied in memory
-immediately and written in one transaction by `commit`. The state in memory contains all events, written or
-not. The effects of an event wait for `commit`.
+"""Records the driver's events, writes their lines to the operator's log, and tells the user's command `on_event`.
+
+Events are applied in memory immediately and written in one transaction by `commit`. The state in memory
+contains all events, written or not. The effects of an event wait for `commit`. The command runs in a separate
+thread, at the first failed evaluation of a session and at its end. The campaign waits only at its end, and a
+command that fails is logged and has no other effect.
 """
 
+import json
 import logging
+import os
+import signal
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from enum import StrEnum
 
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.events import AttemptEnded, Event
+from bbkb.orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed
+from bbkb.orchestrator.campaign.policy import stop_words
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.status import warnings
-from bbkb.orchestrator.campaign.stops import stop_words
+from bbkb.orchestrator.campaign.status import Status, warnings
 from bbkb.orchestrator.engine.engine import Engine
 from bbkb.orchestrator.errors import StoreError
 from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import Writer
 from bbkb.orchestrator.wording import duration, noun_and_numbers, plural
 
@@ -191,3 +201,63 @@ class Recorder:
             snapshots.save(self._writer, self._snapshot, self.engine.state)
         except StoreError as error:
             _LOGGER.warning("the snapshot was not written, so reading the log will take longer: %s", error)
+
+
+_COMMAND_SECONDS = 10.0  # the time-out of the command
+_LONGEST_TEXT = 500  # characters of a failure's message, and of the command's error output
+
+
+@contextmanager
+def user_command(command: str | None, run: Run, status: Callable[[], Status]) -> Iterator[Callable[[Event], None]]:
+    """Run the command while the body runs. Yields the function that receives every event."""
+    if command is None:
+        yield lambda _: None
+        return
+    told = set[str]()
+
+    def tell(name: str, text: str) -> None:
+        if name not in told:
+            told.add(name)
+            thread.submit(_run_command, command, run, name, text)
+
+    def take(event: Event) -> None:
+        if isinstance(event, TrialFailed):
+            tell("failure", f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST_TEXT]}")
+        elif isinstance(event, SessionClosed):
+            now = status()
+            best = "no value yet" if now.best.value is None else f"best {now.best.named} ({now.best.origin})"
+            tell("ended", f"{event.outcome}: {event.reason}; {now.trials_text} done, {best}")
+
+    with ThreadPoolExecutor(1, "on_event") as thread:
+        try:
+            yield take
+        finally:
+            tell("ended", "ended without an outcome, see run.log")
+
+
+def _run_command(command: str, run: Run, name: str, text: str) -> None:
+    """Run the command in the run's folder, with the event as JSON on its standard input and in the
+    environment."""
+    notice = {"event": name, "text": f"bbkb campaign {run.name}: {text}", "campaign": run.name, "run": str(run.folder)}
+    try:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **{f"BBKB_{key.upper()}": value for key, value in notice.items()}},
+            cwd=run.folder if run.folder.is_dir() else "/",
+            start_new_session=True,
+        )
+        with process:
+            try:
+                _, errors = process.communicate(json.dumps(notice).encode(), timeout=_COMMAND_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        _LOGGER.error("the command on_event failed for %r: %s", name, type(error).__name__)
+        return
+    if process.returncode:
+        message = errors.decode(errors="replace").strip()[-_LONGEST_TEXT:]
+        _LOGGER.error("the command on_event ended with exit code %d for %r: %s", process.returncode, name, message)

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bbkb.objectives.parameters import Scalar
-from bbkb.orchestrator.campaign.settings import GivenResults, KnownResult
+from bbkb.orchestrator.campaign.settings import GivenResults, KnownResult, leaves
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.settings.changes import leaves
-from bbkb.orchestrator.settings.file import Tree
 from bbkb.orchestrator.wording import plural
+from bbkb.orchestrator.yaml_file import Tree
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:

@@ -37,7 +37,6 @@ from bbkb.orchestrator.campaign.settings import (
 )
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.checks import goal_problems, problems_between
-from bbkb.orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
 from bbkb.orchestrator.settings.imported import read_study, read_tune
 from bbkb.orchestrator.settings.mistakes import (
     Refusal,
@@ -58,6 +57,7 @@ from bbkb.orchestrator.settings.options import (
 )
 from bbkb.orchestrator.settings.spaces import build_enqueue, build_forbid, build_space, completed_enqueue, read_space
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
+from bbkb.orchestrator.yaml_file import Document, Keys, Tree, check_texts, read, with_overrides
 
 # sections that are read with others
 _READ_APART = ("objective", "space", "strategy", "known_results")

@@ -15,11 +15,11 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from bbkb.objectives.keywords import did_you_mean, meaning, nearest, suggestion
+from bbkb.objectives.errors import did_you_mean, meaning, nearest, suggestion
 from bbkb.orchestrator.annotations import REFUSED, annotations_of, dataclasses_in
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import ConfigError
-from bbkb.orchestrator.settings.file import Document, Keys, dotted_key
+from bbkb.orchestrator.yaml_file import Document, Keys, dotted_key
 
 # pydantic's error types → the rule; {…} is filled in from the error's context
 _RULES = {

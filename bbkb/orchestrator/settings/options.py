@@ -18,8 +18,8 @@ from bbkb.objectives.parameters import Space
 from bbkb.objectives.pickled import LIVE, LiveFunction, PickledFunction
 from bbkb.objectives.reference import DataSource, ObjectiveOptions, ReadsFiles, find_objective
 from bbkb.orchestrator.campaign.settings import Data, ObjectiveSettings
-from bbkb.orchestrator.settings.file import Plain, Tree
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, describe, excerpt, unknown_key
+from bbkb.orchestrator.yaml_file import Plain, Tree
 
 # objectives that are defined in the campaign file
 External = PythonCallable | ShellCommand | PickledFunction | LiveFunction

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bbkb.objectives.constraints import mistakes
-from bbkb.objectives.keywords import meaning
+from bbkb.objectives.errors import meaning
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import (
     PLUS,
@@ -26,9 +26,9 @@ from bbkb.objectives.parameters import (
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Informed
 from bbkb.orchestrator.campaign.settings import PARAMETERS, Configuration, parameter_kind
-from bbkb.orchestrator.settings.file import Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, excerpt
 from bbkb.orchestrator.settings.options import as_mapping, build
+from bbkb.orchestrator.yaml_file import Plain
 
 REPEAT = "repeat"
 MOST_REPEATS = 100

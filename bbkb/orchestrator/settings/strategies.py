@@ -2,16 +2,16 @@
 readers of a log do not import any strategy.
 """
 
-from bbkb.objectives.keywords import suggestion
+from bbkb.objectives.errors import suggestion
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.reference import import_reference
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
 from bbkb.orchestrator.bandit.strategy import CAMPAIGN_METHODS, AnyStrategy, check_class, never_waits
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY
-from bbkb.orchestrator.settings.file import Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, excerpt
 from bbkb.orchestrator.settings.options import as_mapping, build, dump
+from bbkb.orchestrator.yaml_file import Plain
 
 # methods that are unavailable as strategies, or have a different name → the remedy
 _ELSEWHERE = {

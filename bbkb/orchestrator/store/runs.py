@@ -29,11 +29,10 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from bbkb.orchestrator import credentials, files
+from bbkb.orchestrator import credentials, files, yaml_file
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event
 from bbkb.orchestrator.campaign.settings import Settings, plain, without_implied
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.settings import file as campaign_file
 from bbkb.orchestrator.store.connect import Place
 from bbkb.orchestrator.store.store import EventStore
 
@@ -219,8 +218,8 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
     try:
         if log.is_file():
             store = "sqlite"  # it also has the settings
-        elif campaign_file.has_content(file):
-            store = str(campaign_file.read(file).tree.get("store", ""))
+        elif yaml_file.has_content(file):
+            store = str(yaml_file.read(file).tree.get("store", ""))
             if not store:
                 raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
         elif folder.is_file():
@@ -264,7 +263,7 @@ def write_settings(run: Run, settings: Settings) -> None:
     """Write the resolved campaign file atomically. Raises RunError."""
 
     text = "# The resolved campaign file. Before `bbkb resume`, budget and workers may be changed here.\n"
-    _write(run.settings_file, text + campaign_file.write(without_implied(plain(settings))))
+    _write(run.settings_file, text + yaml_file.write(without_implied(plain(settings))))
 
 
 def _write(path: Path, text: str) -> None:

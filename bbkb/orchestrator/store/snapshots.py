@@ -14,12 +14,12 @@ from typing import get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
+from bbkb.orchestrator import __version__
 from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply_recorded
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore, Snapshot, Writer
-from bbkb.orchestrator.version import __version__
 
 SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another at its end
 

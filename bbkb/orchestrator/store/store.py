@@ -29,8 +29,7 @@ from typing import Any, Literal, NamedTuple
 import sqlalchemy as sa
 
 from bbkb.orchestrator import files
-from bbkb.orchestrator.campaign.event_json import body_of, event_of
-from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.campaign.events import Event, body_of, event_of
 from bbkb.orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from bbkb.orchestrator.store.connect import Place, connect, resolve, shown, translate_errors
 from bbkb.orchestrator.wording import moment

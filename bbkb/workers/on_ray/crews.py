@@ -1,4 +1,4 @@
-"""The processes of one evaluation: one worker actor, unless a crew of `bbkb.workers.gangs` adds others;
+"""The processes of one evaluation: one worker actor, unless a crew of `bbkb.workers.on_ray.gangs` adds others;
 and the way of the objective to them.
 
 The `Placement` of a campaign contains its crew. The campaign's process reserves and releases
@@ -17,11 +17,10 @@ import ray
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.objective import Objective
 from bbkb.objectives.returned import WithMetrics
-from bbkb.workers.evaluate import evaluate, prepare
+from bbkb.workers.evaluate import Publish, evaluate, prepare
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome
 from bbkb.workers.on_ray.packing import Need
-from bbkb.workers.reporting import Publish
 
 Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # a list with one reference
 Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to the outcome of an attempt
@@ -56,7 +55,7 @@ def _fetch(reference: "ray.ObjectRef[Objective]") -> Objective:
 
 _CALLBACKS = "RAY_TRAIN_CALLBACKS"  # Ray Train makes these classes when a trainer starts
 # named instead of imported: Ray Train imports it when a trainer starts
-_TRAINER_CHECK = "bbkb.workers.gangs.trainer_check.TrainerCheck"
+_TRAINER_CHECK = "bbkb.workers.on_ray.trainer_check.TrainerCheck"
 
 
 class Crew:

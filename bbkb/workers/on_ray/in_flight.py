@@ -40,7 +40,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from bbkb.workers.evaluate import MESSAGE_CHARACTERS, is_out_of_descriptors, summary_of
+from bbkb.workers.evaluate import MESSAGE_CHARACTERS, is_out_of_descriptors, printable, summary_of
 from bbkb.workers.limits import Streak, grace_seconds, missed_deadline
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialFailed
 from bbkb.workers.on_ray.actors import WorkerPool
@@ -48,7 +48,6 @@ from bbkb.workers.on_ray.crews import Reference
 from bbkb.workers.on_ray.ledger import HeldAttempt, RefusedAttempt
 from bbkb.workers.on_ray.places import Placement
 from bbkb.workers.on_ray.tasks import RayTasks
-from bbkb.workers.reporting import printable
 
 _LOGGER = logging.getLogger("bbkb.executor")
 

@@ -1,5 +1,5 @@
 """All uses of Ray's private parts, for which Ray has no public interface, except those of Ray Train
-(`bbkb.workers.gangs.trainer_check`).
+(`bbkb.workers.on_ray.trainer_check`).
 
 The key-value store of Ray's head outlives all other processes of a campaign. Ray's own libraries
 use the same functions. Any process and thread may call them; they raise RpcError if Ray's head does

@@ -24,10 +24,10 @@ from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.api.campaign import Campaign
 from bbkb.orchestrator.errors import HeldError, RunError, UserError
 from bbkb.orchestrator.session.build import build
-from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.yaml_file import read
 from tests.orchestrator.runs import history_of
 
 SPACE: Space = {"x": Range(0.0, 1.0)}

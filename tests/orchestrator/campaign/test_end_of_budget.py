@@ -5,14 +5,21 @@ from dataclasses import replace
 import pytest
 
 from bbkb.orchestrator.campaign import settings
-from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
-from bbkb.orchestrator.campaign.end_of_budget import ENOUGH
 from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived, StopReason
-from bbkb.orchestrator.campaign.failures import failures_before_giving_up
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import (
+    Ask,
+    Await,
+    Dispatch,
+    Finish,
+    Stop,
+    StopCause,
+    Tell,
+    decide,
+    failures_before_giving_up,
+    stop_cause,
+)
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
-from bbkb.orchestrator.campaign.trainings import Forecast
+from bbkb.orchestrator.campaign.trainings import ENOUGH, Forecast
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.events import (
     END,

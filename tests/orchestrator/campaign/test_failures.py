@@ -2,7 +2,6 @@
 
 import pytest
 
-from bbkb.orchestrator.campaign.commands import Ask, Dispatch, Pause
 from bbkb.orchestrator.campaign.failures import (
     LONGEST_PAUSE_SECONDS,
     MOST_CAUSES,
@@ -14,7 +13,7 @@ from bbkb.orchestrator.campaign.failures import (
     allows_retry,
     with_failure,
 )
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Ask, Dispatch, Pause, decide
 from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial

@@ -7,15 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import Observation
-from bbkb.orchestrator.campaign.commands import (
-    Ask,
-    Await,
-    Begin,
-    Close,
-    Dispatch,
-    Stop,
-    Tell,
-)
 from bbkb.orchestrator.campaign.events import (
     ComputingBegan,
     Event,
@@ -24,8 +15,18 @@ from bbkb.orchestrator.campaign.events import (
     StopReason,
     StopRequested,
 )
-from bbkb.orchestrator.campaign.failures import failures_before_giving_up
-from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
+from bbkb.orchestrator.campaign.policy import (
+    MOST_PICKS,
+    Ask,
+    Await,
+    Begin,
+    Close,
+    Dispatch,
+    Stop,
+    Tell,
+    decide,
+    failures_before_giving_up,
+)
 from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, FinishedTrial, Session, Totals
 from bbkb.orchestrator.campaign.status import idle_seconds

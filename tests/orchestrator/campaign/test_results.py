@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.events import Event, SessionOpened, SessionOutcome, StopReason, StopRequested
 from bbkb.orchestrator.campaign.goals import CampaignGoals, Constraint, Objective
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Close, Stop, decide
 from bbkb.orchestrator.campaign.results import LEAST_ROUND, PATIENCE, Front, Gains, hypervolume, is_as_good, with_point
 from bbkb.orchestrator.campaign.settings import StopWhen
 from bbkb.orchestrator.campaign.state import CampaignState

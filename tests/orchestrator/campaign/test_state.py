@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.draft import Queue, without
 from bbkb.orchestrator.campaign.events import Event, PlacesChanged, StopReason, StopRequested
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Dispatch, decide
 from bbkb.orchestrator.campaign.state import CampaignState, LearnedModel, is_running, place_between
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import Trial

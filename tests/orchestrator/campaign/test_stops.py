@@ -8,9 +8,7 @@ import pytest
 
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.campaign.events import ReportsArrived
-from bbkb.orchestrator.campaign.settings import ModelStopping, plain
-from bbkb.orchestrator.campaign.state import CampaignState, LearnedModel
-from bbkb.orchestrator.campaign.stops import (
+from bbkb.orchestrator.campaign.policy import (
     SHARE_OF_STARTS,
     StopCause,
     first_learned_step,
@@ -19,8 +17,9 @@ from bbkb.orchestrator.campaign.stops import (
     stop_cause,
     turn_of_stopped_trials,
 )
-from bbkb.orchestrator.campaign.training_rules import StoppingRule
-from bbkb.orchestrator.campaign.trainings import Forecast
+from bbkb.orchestrator.campaign.settings import ModelStopping, plain
+from bbkb.orchestrator.campaign.state import CampaignState, LearnedModel
+from bbkb.orchestrator.campaign.trainings import Forecast, StoppingRule
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.events import (
     END,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import Observation
 from bbkb.orchestrator.campaign.events import TrialStopped
-from bbkb.orchestrator.campaign.training_rules import Rungs, StoppingRule
+from bbkb.orchestrator.campaign.trainings import Rungs, StoppingRule
 from tests.orchestrator.events import batch, dispatch, fold, session
 
 ASHA = StoppingRule.asha(3.0, 1)

@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import TrialForecast
 from bbkb.orchestrator.campaign import settings
-from bbkb.orchestrator.campaign.commands import Ask, RemoveCheckpoints, Tell
 from bbkb.orchestrator.campaign.events import CheckpointsRemoved, ComputingBegan
 from bbkb.orchestrator.campaign.goals import CampaignGoals, Objective
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Ask, RemoveCheckpoints, Tell, decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.trainings import Forecast, Hopes, Steps, Trainings, forecast_of

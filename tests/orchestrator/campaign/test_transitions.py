@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.commands import Ask, Await, Close, Command, Dispatch, Stop, Tell
 from bbkb.orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, ModelRefreshed, StopRequested
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Ask, Await, Close, Command, Dispatch, Stop, Tell, decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind

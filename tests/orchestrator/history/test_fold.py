@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.event_json import body_of, event_of
 from bbkb.orchestrator.campaign.events import (
     CampaignCreated,
     Event,
@@ -23,6 +22,8 @@ from bbkb.orchestrator.campaign.events import (
     SessionOutcome,
     TrialsContinued,
     TrialSucceeded,
+    body_of,
+    event_of,
 )
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of

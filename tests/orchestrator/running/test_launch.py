@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bbkb.orchestrator.campaign.events import Event, TrialsContinued, TrialStopped
+from bbkb.orchestrator.campaign.results import TrialResult
 from bbkb.orchestrator.campaign.settings import plain
-from bbkb.orchestrator.campaign.trial_result import TrialResult
 from bbkb.orchestrator.running.launch import Delivery
 from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.events import batch, dispatch, opening, session, success

@@ -60,6 +60,6 @@ def test_ray_train_without_the_replaced_parts_is_rejected_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refusal(tmp_path, "validate", ray_train=True) == ""
-    monkeypatch.delitem(sys.modules, "bbkb.workers.gangs.trainer_check")
+    monkeypatch.delitem(sys.modules, "bbkb.workers.on_ray.trainer_check")
     monkeypatch.setitem(sys.modules, "ray.train.v2._internal.execution.worker_group", None)
     assert "workers.ray_train needs the Ray Train of Ray 2.60, got" in refusal(tmp_path, "validate", ray_train=True)

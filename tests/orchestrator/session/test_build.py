@@ -15,6 +15,7 @@ from bbkb.objectives.problems.training.images import Rows
 from bbkb.orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, plain
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.running.resume import with_recorded
 from bbkb.orchestrator.session.build import (
     build,
     build_new,
@@ -24,7 +25,6 @@ from bbkb.orchestrator.session.build import (
 )
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.workers.messages import Share
 from tests.orchestrator.runs import tune_here

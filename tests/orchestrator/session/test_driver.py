@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import RunState, SessionClosed, SessionOutcome, TrialSucceeded
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import CampaignError, FencedError, StoreError

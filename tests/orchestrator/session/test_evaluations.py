@@ -8,11 +8,9 @@ from unittest import mock
 
 import pytest
 
-from bbkb.orchestrator.campaign.commands import Ask, Dispatch
 from bbkb.orchestrator.campaign.events import Event, ReportsArrived
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import Ask, Dispatch, StopCause, decide
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.stops import StopCause
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.evaluations import Evaluations, Places, check_trial_folders, prepare_outputs, with_output

@@ -5,7 +5,7 @@ import pytest
 
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import ConfigError
-from bbkb.orchestrator.session.ray_workers import first_workers, placement_of
+from bbkb.orchestrator.session.executors import first_workers, placement_of
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Share

@@ -9,11 +9,11 @@ import pytest
 
 from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOutcome, StopReason, TrialFailed
+from bbkb.orchestrator.campaign.policy import StopCause
 from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
-from bbkb.orchestrator.campaign.stops import StopCause
-from bbkb.orchestrator.session import on_event
+from bbkb.orchestrator.session import recorder
 from bbkb.orchestrator.session.recorder import log_event
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.messages import FailureKind
@@ -100,7 +100,7 @@ def failed_trial() -> TrialFailed:
 def run(command: str | None, folder: Path, *events: Event) -> list[dict[str, str]]:
     """The notices that the command has kept."""
     own = Run(folder, folder / "campaign.sqlite", "first")
-    with on_event.commands(command, own, lambda: status_of(CampaignState())) as take:
+    with recorder.user_command(command, own, lambda: status_of(CampaignState())) as take:
         for event in events:
             take(event)
     kept = folder / "got"
@@ -131,7 +131,7 @@ def test_end_without_an_outcome_is_told_and_no_command_is_nothing(tmp_path: Path
 def test_failed_command_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, command: str, words: str
 ) -> None:
-    monkeypatch.setattr(on_event, "SECONDS", 0.5 if command == "sleep 60" else 30.0)
+    monkeypatch.setattr(recorder, "_COMMAND_SECONDS", 0.5 if command == "sleep 60" else 30.0)
     run(command, tmp_path, CLOSING)
     assert words in caplog.text
 

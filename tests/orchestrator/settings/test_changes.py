@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.settings.changes import Change, differences, may_change
+from bbkb.orchestrator.running.resume import Change, differences, may_change
 
 
 def test_differences_are_reported_by_dotted_keys() -> None:

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bbkb.orchestrator import yaml_file
 from bbkb.orchestrator.errors import ConfigError
-from bbkb.orchestrator.settings import file as campaign_file
-from bbkb.orchestrator.settings.file import Document, check_texts, read, with_overrides, write
+from bbkb.orchestrator.yaml_file import Document, check_texts, read, with_overrides, write
 
 
 def _file(folder: Path, text: str | bytes) -> Path:
@@ -106,7 +106,7 @@ def test_duplicate_key_is_rejected_with_both_lines(tmp_path: Path) -> None:
 
 def test_anchors_cannot_expand_a_file_without_limit(tmp_path: Path) -> None:
     levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 10)]
-    with pytest.raises(ConfigError, match=f"at most {campaign_file.MAX_VALUES} values"):
+    with pytest.raises(ConfigError, match=f"at most {yaml_file.MAX_VALUES} values"):
         read(_file(tmp_path, "\n".join(["l0: &l0 [lol]", *levels])))
 
 

@@ -10,12 +10,12 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from bbkb.orchestrator.adapters.optuna_study import to_optuna
 from bbkb.orchestrator.api import Campaign, Result
 from bbkb.orchestrator.campaign.settings import GivenResults, Settings
 from bbkb.orchestrator.errors import ConfigError, UserError
+from bbkb.orchestrator.history.optuna_study import to_optuna
+from bbkb.orchestrator.running.resume import with_recorded
 from bbkb.orchestrator.settings.loading import from_mapping, load
-from bbkb.orchestrator.settings.resumed import with_recorded
 from tests.orchestrator.runs import history_of
 from tests.present import present
 

@@ -29,10 +29,10 @@ from bbkb.orchestrator.campaign.settings import (
     without_implied,
 )
 from bbkb.orchestrator.errors import ConfigError
-from bbkb.orchestrator.settings.file import write
 from bbkb.orchestrator.settings.loading import checked_goals, from_mapping, load
 from bbkb.orchestrator.settings.options import load_objective, objective_of
 from bbkb.orchestrator.settings.strategies import build_strategy
+from bbkb.orchestrator.yaml_file import write
 from tests.examples import examples
 from tests.orchestrator.settings.small import HEAD, SMALL
 

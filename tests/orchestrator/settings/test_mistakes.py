@@ -8,11 +8,10 @@ from typing import Any, Literal, get_args
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from bbkb.objectives.keywords import suggestion
+from bbkb.objectives.errors import suggestion
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError, UserError
-from bbkb.orchestrator.settings.file import Document, Keys, write
 from bbkb.orchestrator.settings.loading import from_mapping, load, naming_places
 from bbkb.orchestrator.settings.mistakes import (
     Refusal,
@@ -21,6 +20,7 @@ from bbkb.orchestrator.settings.mistakes import (
     excerpt,
     unknown_key,
 )
+from bbkb.orchestrator.yaml_file import Document, Keys, write
 from bbkb.workers.executor import ExecutorName
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines, cases
 

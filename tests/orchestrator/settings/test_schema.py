@@ -11,9 +11,9 @@ from bbkb.orchestrator.annotations import Section
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign import settings as campaign_settings
 from bbkb.orchestrator.campaign.settings import plain
-from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.settings.schema import schema
+from bbkb.orchestrator.yaml_file import read
 from tests.orchestrator.settings.small import SMALL
 
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))

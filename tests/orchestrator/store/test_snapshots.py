@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bbkb.orchestrator.campaign.clock import Clock
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event
-from bbkb.orchestrator.campaign.state import CampaignState, Session
+from bbkb.orchestrator.campaign.state import CampaignState, Clock, Session
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import StoreError
 from bbkb.orchestrator.session.build import build

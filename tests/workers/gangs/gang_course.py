@@ -24,10 +24,9 @@ from ray.util.placement_group import placement_group_table
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.objective import Objective
-from bbkb.workers.gangs.ranks import RankCrew
-from bbkb.workers.gangs.trainers import TrainerCrew
 from bbkb.workers.messages import Attempt, Limits, Outcome
 from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.gangs import RankCrew, TrainerCrew
 from bbkb.workers.on_ray.ledger import HeldAttempt, Ledger
 from bbkb.workers.on_ray.places import Placement
 from tests.waiting import is_alive

@@ -1,4 +1,4 @@
-"""Tests of `bbkb.workers.gangs.groups`: the cause of an exception of a function that starts trainers."""
+"""Tests of `bbkb.workers.on_ray.gangs`: the cause of an exception of a function that starts trainers."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from ray.exceptions import (
 )
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
-from bbkb.workers.gangs.groups import kind_of_trainers_error
 from bbkb.workers.messages import FailureKind
+from bbkb.workers.on_ray.gangs import kind_of_trainers_error
 from tests.workers.on_ray.test_in_flight import actor_died
 
 

@@ -9,10 +9,10 @@ from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.returned import WithMetrics
 from bbkb.workers.executor import ExecutorError
-from bbkb.workers.gangs.trainers import TrainerCrew
 from bbkb.workers.on_ray.crews import refuse_trainers
+from bbkb.workers.on_ray.gangs import TrainerCrew
 
-CHECK = "bbkb.workers.gangs.trainer_check"
+CHECK = "bbkb.workers.on_ray.trainer_check"
 VARIABLE = "RAY_TRAIN_CALLBACKS"
 
 

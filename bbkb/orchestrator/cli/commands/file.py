@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from bbkb.objectives.keywords import suggestion
+from bbkb.objectives.errors import suggestion
 from bbkb.orchestrator.annotations import default_of, documentation_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset

@@ -14,13 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from bbkb.orchestrator import files
-from bbkb.orchestrator.adapters import trackers
-from bbkb.orchestrator.adapters.optuna_study import to_optuna
 from bbkb.orchestrator.cli.arguments import RunFolder, find_run
 from bbkb.orchestrator.cli.summary import save_report
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history import tables
+from bbkb.orchestrator.history import tables, trackers
 from bbkb.orchestrator.history.comparing import side_by_side
+from bbkb.orchestrator.history.optuna_study import to_optuna
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.terminal import SafeConsole, say, write_file, write_output
 from bbkb.orchestrator.store import runs

@@ -27,7 +27,7 @@ from bbkb.orchestrator.store.lease import Watch
 from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
 from bbkb.orchestrator.store.snapshots import current
 from bbkb.orchestrator.wording import duration, is_wall_clock, moment, one_line, plural, printable, size_text
-from bbkb.workers.checkpoints import checkpoints_in
+from bbkb.workers.output import checkpoints_in
 
 
 def status(

@@ -11,12 +11,11 @@ from typing import Any
 
 import yaml
 
-from bbkb.orchestrator.campaign.settings import Settings, plain
+from bbkb.orchestrator.campaign.settings import Settings, leaves, plain
 from bbkb.orchestrator.cli.launchers.slurm import grace_seconds
 from bbkb.orchestrator.cli.launchers.writing import Setting, check_node, count_setting, places_of, render
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.settings.changes import leaves
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.on_ray.packing import RAY_SETTINGS
 

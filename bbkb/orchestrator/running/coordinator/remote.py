@@ -17,7 +17,7 @@ from bbkb.orchestrator.running.coordinator.actor import Answer, Orchestrator
 from bbkb.orchestrator.running.coordinator.cluster import cores, lost_process, unreachable_process
 from bbkb.orchestrator.running.coordinator.starting import End, ending_since, forget_store, leave_store
 from bbkb.orchestrator.session.build import Parts
-from bbkb.orchestrator.session.ray_workers import first_workers
+from bbkb.orchestrator.session.executors import first_workers
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.on_ray.internals import NAMESPACE

@@ -18,7 +18,7 @@ from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
 from bbkb.objectives.problems.training.softmax import SoftmaxRegression
 from bbkb.objectives.reference import DataSource
 from bbkb.workers import messages
-from bbkb.workers.reporting import Reports
+from bbkb.workers.evaluate import Reports
 
 EPOCHS = 5
 

@@ -6,8 +6,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.clock import LABELS
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.state import LABELS, CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.running.coordinator.starting import DESCRIPTIONS, totals_of

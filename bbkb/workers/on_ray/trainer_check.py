@@ -1,6 +1,6 @@
 """A callback of Ray Train for trainers that are started in an evaluation.
 
-It is separate from `bbkb.workers.gangs.trainers` because importing Ray Train takes a second.
+It is separate from `bbkb.workers.on_ray.gangs` because importing Ray Train takes a second.
 
 It uses internal classes of Ray Train, the only way to give a trainer a placement group.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from bbkb.workers.gangs.trainers import group_for_trainers
+from bbkb.workers.on_ray.gangs import group_for_trainers
 
 try:
     from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback

@@ -1,30 +1,67 @@
-"""An evaluation on several machines: the worker actor, which is rank 0, and a helper process on
-each other machine.
+"""Evaluations of several processes that Ray places together: the ranks of an evaluation on several
+machines, or the workers of a Ray Train trainer.
 
-The worker actor starts the helpers as its children, in the bundles 1, 2, … of its placement group.
-Ray ends them with the worker actor, so none remains when it dies. All ranks run the same objective.
-If one of them fails, rank 0 asks all others to end: they receive SIGTERM, and are killed if they
-have not ended `END_SECONDS` later. The request is an entry in Ray's key-value store, which each
+No other module imports this one, except for a campaign with `workers.machines` or `ray_train`: it gives one of
+the crews below to the executor.
+
+Groups. The processes of a worker run in its placement group. The group is created before its worker,
+completely or not at all, and has the worker's name. It is detached, so that an evaluation continues
+without the process that requested it. It is removed with its worker. Ray kills the processes in a group
+that is removed. A process that lost its machine makes the others fail.
+
+Ranks. The worker actor is rank 0. It starts a helper on each other machine as its child, in the bundles 1,
+2, … of the group. Ray ends them with the worker actor, so none remains when it dies. All ranks run the
+same objective. If one of them fails, rank 0 asks all others to end: they receive SIGTERM, and are killed
+if they have not ended `END_SECONDS` later. The request is an entry in Ray's key-value store, which each
 helper reads in a thread, because its main thread evaluates.
+
+Trainers. A trainer of Ray Train requests a placement group for its workers, whatever the evaluation holds.
+Evaluations that hold processors could all wait forever for their trainers' groups, and Ray does not remove
+the group of a killed trainer. With `TrainerCrew`, an evaluation therefore holds only its own group, in
+which its trainer's workers run. All other functions may not start trainers.
+`bbkb.workers.on_ray.trainer_check` enforces both: Ray Train imports it when a trainer starts, because an
+environment variable names it (`bbkb.workers.on_ray.crews.refuse_trainers`).
 """
 
 import contextlib
+import importlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+import ray.cloudpickle
+from ray.exceptions import (
+    GetTimeoutError,
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RaySystemError,
+    RayTaskError,
+    WorkerCrashedError,
+)
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_current_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from bbkb.objectives.machines import END_SECONDS, Machine, free_port
-from bbkb.workers.evaluate import evaluate, with_saved_checkpoint, worker_name
-from bbkb.workers.gangs.groups import GroupCrew, cause_of
+from bbkb.objectives.objective import Objective
+from bbkb.objectives.reference import modules_of_files
+from bbkb.workers.evaluate import Publish, evaluate, with_saved_checkpoint, worker_name
+from bbkb.workers.executor import ExecutorError
 from bbkb.workers.limits import HARD_END_SECONDS, handling
 from bbkb.workers.messages import (
     Attempt,
@@ -37,9 +74,102 @@ from bbkb.workers.messages import (
 )
 from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.actors import end_actor
-from bbkb.workers.on_ray.crews import Box, get_objective, refuse_trainers
+from bbkb.workers.on_ray.crews import Box, Crew, get_objective, refuse_trainers
 from bbkb.workers.on_ray.in_flight import describe_error, kind_of
-from bbkb.workers.reporting import Publish
+from bbkb.workers.on_ray.packing import Need
+
+
+class GroupCrew(Crew):
+    """A crew whose worker actor is in bundle 0 of a placement group."""
+
+    # after a failure, the processes on the other machines may be in a bad state
+    is_reusable = False
+    sharing = "SPREAD"  # Ray's strategy for bundles that may share a node
+
+    def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
+        """Request a group for `need`, one bundle for each machine, without waiting for it."""
+        strategy = "STRICT_SPREAD" if need.is_spread else self.sharing
+        bundles = [need.resources()] * need.machines
+        try:
+            group = placement_group(bundles, strategy=strategy, name=name, lifetime="detached")
+        except RaySystemError as error:
+            if "already exists" not in str(error):
+                raise
+            raise ValueError(f"the name of a placement group must be new, got {name!r}") from error
+        place = PlacementGroupSchedulingStrategy(group, 0)
+        return {**super().reserve(name, need), "scheduling_strategy": place}
+
+    def release(self, name: str) -> None:
+        """Remove the group with this name, and kill its processes."""
+        group = groups_named(name).get(name)
+        if group is not None:
+            remove_placement_group(group)
+
+    def release_unused(self, title: str, in_use: Collection[str]) -> None:
+        """Remove the groups whose names begin with `title`, except those named in `in_use`."""
+        for name, group in groups_named(title).items():
+            if name not in in_use:
+                remove_placement_group(group)
+
+
+def groups_named(prefix: str) -> dict[str, PlacementGroup]:
+    """Return the groups whose names begin with `prefix`, by name, including pending ones.
+
+    They are found in Ray's table, because Ray only finds a group by name in the namespace of the
+    process that created it.
+    """
+    return {
+        row["name"]: PlacementGroup(ray.PlacementGroupID(bytes.fromhex(row["placement_group_id"])))
+        for row in placement_group_table().values()
+        if row["name"].startswith(prefix) and row["state"] != "REMOVED"
+    }
+
+
+# the kinds of failures that cause others, the most informative first
+_LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
+# Ray's exceptions for a lost process or node. Others (a time-out of `ray.get`, a full object store,
+# …) are errors of the function that raises them.
+_LOST = (
+    RayActorError,
+    WorkerCrashedError,
+    OutOfMemoryError,
+    NodeDiedError,
+    LocalRayletDiedError,
+    ObjectLostError,
+)
+
+
+def cause_of(failures: Sequence[TrialFailed]) -> TrialFailed:
+    """Return the failure that caused the others: a lost machine or process, else the first."""
+    in_order = sorted(failures, key=lambda failure: failure.finished)
+    losses = [failure for kind in _LOSSES for failure in in_order if failure.failure is kind]
+    return (losses or in_order)[0]
+
+
+def kind_of_trainers_error(error: BaseException) -> FailureKind:
+    """Classify an exception of a function that starts trainers.
+
+    The kind is the loss of a process, a node or memory if Ray reports one in the exception or in
+    its causes, else an error of the function.
+    """
+    # an exception of Ray Train contains those of its workers and its controller; a function's own
+    # exception may have attributes with the same names and any contents
+    kinds = set[FailureKind]()
+    errors: list[object] = [error]
+    visited: set[int] = set()
+    while errors:
+        part = errors.pop()
+        if not isinstance(part, BaseException) or isinstance(part, RayTaskError) or id(part) in visited:
+            continue
+        visited.add(id(part))
+        if isinstance(part, _LOST):
+            kinds.add(kind_of(part))
+        attributes = vars(part)
+        failures = attributes.get("worker_failures")
+        errors += failures.values() if isinstance(failures, Mapping) else ()
+        errors += [attributes.get("controller_failure"), attributes.get("health_check_failure"), part.__cause__]
+    return next((kind for kind in _LOSSES if kind in kinds), FailureKind.ERROR)
+
 
 START_SECONDS = 120.0  # the time limit for starting the helpers' processes
 # the time limit for Ray to notice the death of a helper's node, if the helper does not end
@@ -288,3 +418,43 @@ class RankCrew(GroupCrew):
         for helper in self._helpers:
             end_actor(helper, reaches_other_nodes=True)
         self._helpers = []
+
+
+_groups: list[PlacementGroup] = []  # at most one: the group for the trainers of this process
+
+
+class TrainerCrew(GroupCrew):
+    """A crew whose worker actor holds no processors: the trainer's workers use the whole group."""
+
+    further_seconds = OTHERS_SECONDS
+    sharing = "PACK"
+
+    def __init__(self) -> None:
+        """Raises ExecutorError if the installed Ray Train cannot use a given placement group."""
+        try:
+            importlib.import_module("bbkb.workers.on_ray.trainer_check")
+        except RuntimeError as error:
+            raise ExecutorError(str(error)) from error
+
+    def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
+        """Request a group for the trainer's workers."""
+        return {**super().reserve(name, need), "num_cpus": 0.0, "num_gpus": 0.0, "memory": None}
+
+    def prepare(self, objective: Objective, limits: Limits) -> None:
+        """Let this process start trainers in its own placement group. Their functions may come from
+        the objective's file, which the trainer's workers cannot import."""
+        group = get_current_placement_group()
+        assert group is not None, "each worker of this crew has a group"
+        _groups[:] = [group]
+        super().prepare(objective, limits)
+        for module in modules_of_files():
+            ray.cloudpickle.register_pickle_by_value(module)
+
+    def kind_of(self, error: BaseException) -> FailureKind:
+        """Classify an exception: the loss of a process or node is not an error of the function."""
+        return kind_of_trainers_error(error)
+
+
+def group_for_trainers() -> PlacementGroup | None:
+    """Return the placement group for this process's trainers; None if it may not start any."""
+    return _groups[0] if _groups else None
