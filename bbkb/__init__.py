@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from bbkb.objectives.objective import EvaluationStopped, ObjectiveError
     from bbkb.objectives.parameters import Choice, Ordered, Range
     from bbkb.orchestrator import __version__
-    from bbkb.orchestrator.api import Campaign, Result, Submitted, load, tune
+    from bbkb.orchestrator.api.campaign import Campaign, Submitted, tune
+    from bbkb.orchestrator.api.result import Result, load
     from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
     from bbkb.orchestrator.ask_tell.space import OpenTrial, Optimizer
     from bbkb.orchestrator.campaign.goals import Constraint, Objective
@@ -51,7 +52,8 @@ _NAMES = {
     "bbkb.objectives.machines": ("Machine",),
     "bbkb.objectives.objective": ("EvaluationStopped", "ObjectiveError"),
     "bbkb.objectives.parameters": ("Choice", "Ordered", "Range"),
-    "bbkb.orchestrator.api": ("Campaign", "Result", "Submitted", "load", "tune"),
+    "bbkb.orchestrator.api.campaign": ("Campaign", "Submitted", "tune"),
+    "bbkb.orchestrator.api.result": ("Result", "load"),
     "bbkb.orchestrator.ask_tell.candidates": ("CandidateOptimizer",),
     "bbkb.orchestrator.ask_tell.space": ("OpenTrial", "Optimizer"),
     "bbkb.orchestrator.campaign.results": ("TrialResult",),

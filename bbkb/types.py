@@ -9,7 +9,7 @@ of a campaign file are in `bbkb.settings`.
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Comparison, Constant, Parameter
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.api.arguments import Concurrency, EarlyStopping, Executor, Space
+from bbkb.orchestrator.api.campaign import Concurrency, EarlyStopping, Executor, Space
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.curves import CurveValues

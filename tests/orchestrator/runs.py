@@ -7,9 +7,9 @@ from typing import Any
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
+from bbkb import Result, tune
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.api import Result, tune
-from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.reading import read_history

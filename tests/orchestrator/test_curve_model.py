@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bbkb import Result, load
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.api import Result, load
-from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -252,7 +252,7 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
         textwrap.dedent(
             f"""
             import killing
-            from bbkb.orchestrator.api import tune
+            from bbkb import tune
             tune(killing.killed, killing.module.SPACE, direction="maximize", evaluations=400, progress=False,
                  name="killed", settings={{"workers": {{"executor": "inline"}}, "runs": {str(tmp_path / "runs")!r},
                                           "early_stopping": killing.module.RULE, "budget": {{"steps": 540}}}})

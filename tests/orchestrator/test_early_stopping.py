@@ -13,8 +13,8 @@ from typing import Any, cast
 
 import pytest
 
+from bbkb import Result, load
 from bbkb.objectives.objective import EvaluationStopped
-from bbkb.orchestrator.api import Result, load
 from bbkb.orchestrator.campaign.events import TrialStopped
 from bbkb.orchestrator.report.progress import best_so_far
 from bbkb.orchestrator.store.runs import open_run
@@ -165,7 +165,7 @@ def test_attempts_of_a_trial_share_its_folder(tmp_path: Path) -> None:
 ON_RAY = """
     import os, time
     from bbkb.objectives.parameters import Range
-    from bbkb.orchestrator.api import tune
+    from bbkb import tune
 
     def objective(x, report, folder):
         (folder / "pid").write_text(str(os.getpid()))
@@ -234,7 +234,7 @@ def test_killed_evaluation_continues_from_its_checkpoint_and_its_curve_has_no_ga
 STOPPED_ON_RAY = """
     import time
     from bbkb.objectives.parameters import Range
-    from bbkb.orchestrator.api import tune
+    from bbkb import tune
 
     def objective(x, report):
         for step in range(1, 61):

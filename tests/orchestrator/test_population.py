@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb import strategies
+from bbkb import Campaign, Result, load, strategies, tune
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Choice, Ordered, Range
 from bbkb.objectives.sampling import make_candidates, perturb
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.api import Campaign, Result, load, tune
 from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
@@ -157,7 +156,7 @@ ON_RAY = """
     from pathlib import Path
     sys.path.insert(0, ROOT)
     from tests.orchestrator.test_population import PBT, SPACE
-    from bbkb.orchestrator.api import tune
+    from bbkb import tune
 
     def slow(h0, h1, report, folder):
         sys.path.insert(0, ROOT)  # a worker of the cluster does not know the tests

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from bbkb import Result, tune
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.api import Result, tune
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialSucceeded, body_of, event_of
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial

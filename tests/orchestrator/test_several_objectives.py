@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from bbkb import Result, load, tune
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.api import Result, load, tune
 from bbkb.orchestrator.campaign.events import CampaignCreated, TrialSucceeded, body_of
 from bbkb.orchestrator.campaign.results import TrialResult
 from bbkb.orchestrator.engine.replaying import replay_until

@@ -5,10 +5,3 @@ A campaign started here has the same settings, log, store, resume and report as 
 Terminal output is in `bbkb.orchestrator.cli`; ask and tell without a campaign is in
 `bbkb.orchestrator.ask_tell`.
 """
-
-from bbkb.orchestrator.api.campaign import Campaign, tune
-from bbkb.orchestrator.api.result import Result, load
-from bbkb.orchestrator.api.submitted import Submitted
-from bbkb.orchestrator.campaign.results import TrialResult
-
-__all__ = ["Campaign", "Result", "Submitted", "TrialResult", "load", "tune"]

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
+"""`bbkb.orchestrator.api.campaign`: arguments of `tune` and `Campaign` are settings of a campaign file."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ import jedi
 import pytest
 
 from bbkb import Campaign, Constraint, Objective, Range, tune
-from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.settings import Asha, Budget, Simulation, StopWhen, Workers

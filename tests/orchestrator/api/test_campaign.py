@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import pytest
 
+from bbkb import Campaign, Result, TrialResult, load, tune
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range
-from bbkb.orchestrator.api import Campaign, Result, TrialResult, load, tune
-from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 from bbkb.orchestrator.campaign.settings import plain
@@ -325,7 +325,7 @@ def test_submit_without_a_cluster_names_the_requirement(
 
 SCRIPT = """
     from bbkb.objectives.parameters import Range
-    from bbkb.orchestrator.api import tune
+    from bbkb import tune
 
     SCALE = 2.0
 

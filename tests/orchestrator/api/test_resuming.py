@@ -17,11 +17,10 @@ from typing import Any, cast
 
 import pytest
 
+from bbkb import Result, TrialResult, load, tune
 from bbkb.objectives.errors import ObjectiveError
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.api import Result, TrialResult, load, tune
-from bbkb.orchestrator.api.arguments import Space
-from bbkb.orchestrator.api.campaign import Campaign
+from bbkb.orchestrator.api.campaign import Campaign, Space
 from bbkb.orchestrator.errors import HeldError, RunError, UserError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.settings.loading import from_mapping

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from bbkb.orchestrator.api import Campaign
+from bbkb import Campaign
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.cli.plan import first_arms, warnings
 from bbkb.orchestrator.errors import ConfigError, RunError, StoreError

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bbkb import Result, tune
 from bbkb.objectives.objective import Report
-from bbkb.orchestrator.api import Result, tune
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.one_trial import describe_trial
 from tests.orchestrator.runs import bbkb, history_of, tune_here

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from bbkb import Result
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.api import Result
 from bbkb.orchestrator.campaign.events import CheckpointsRemoved, TrialsContinued
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import ConfigError

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bbkb import Constraint, Objective, Optimizer, Range, UserError
-from bbkb.orchestrator.api import Result, tune
+from bbkb import Constraint, Objective, Optimizer, Range, Result, UserError, tune
 from bbkb.orchestrator.campaign.events import TrialStopped
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.store.runs import open_run

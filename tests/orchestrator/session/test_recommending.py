@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from bbkb import Result, tune
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Choice, Range
-from bbkb.orchestrator.api import Result, tune
-from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.bandit.strategy import Recommends
 from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
 from bbkb.orchestrator.campaign.goals import Direction

@@ -10,7 +10,7 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from bbkb.orchestrator.api import Campaign, Result
+from bbkb import Campaign, Result
 from bbkb.orchestrator.campaign.settings import GivenResults, Settings
 from bbkb.orchestrator.errors import ConfigError, UserError
 from bbkb.orchestrator.history.optuna_study import to_optuna

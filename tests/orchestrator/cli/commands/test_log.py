@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bbkb.orchestrator.api import Result
+from bbkb import Result
 from bbkb.orchestrator.errors import RunError
 from tests.orchestrator.runs import bbkb, history_of, tune_here
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from bbkb import Result
 from bbkb.objectives.parameters import Choice, Range
-from bbkb.orchestrator.api import Result
-from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.cli.commands import results as commands

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import ray
 
-from bbkb.orchestrator.api import Campaign
+from bbkb import Campaign
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator import cluster, environment
 from bbkb.orchestrator.running.coordinator.cluster import connect, cores, disconnect
