@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bbkb import adapters, integrations, settings, strategies, strategy, types
-    from bbkb.objectives.machines import Machine
-    from bbkb.objectives.objective import EvaluationStopped, ObjectiveError
+    from bbkb.objectives.objective import EvaluationStopped, Machine, ObjectiveError
     from bbkb.objectives.parameters import Choice, Ordered, Range
     from bbkb.orchestrator import __version__
     from bbkb.orchestrator.api.campaign import Campaign, Submitted, tune
@@ -49,8 +48,7 @@ __all__ = [
 # module → its names, imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
 _NAMES = {
     "bbkb.orchestrator.campaign.goals": ("Constraint", "Objective"),
-    "bbkb.objectives.machines": ("Machine",),
-    "bbkb.objectives.objective": ("EvaluationStopped", "ObjectiveError"),
+    "bbkb.objectives.objective": ("EvaluationStopped", "Machine", "ObjectiveError"),
     "bbkb.objectives.parameters": ("Choice", "Ordered", "Range"),
     "bbkb.orchestrator.api.campaign": ("Campaign", "Submitted", "tune"),
     "bbkb.orchestrator.api.result": ("Result", "load"),

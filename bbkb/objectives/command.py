@@ -29,17 +29,21 @@ from typing import IO, Annotated
 from typing_extensions import Doc
 
 from bbkb.objectives.errors import did_you_mean
-from bbkb.objectives.machines import (
+from bbkb.objectives.objective import (
     END_SECONDS,
     PLACEHOLDERS,
     AttemptReport,
+    Evaluation,
+    InvalidValueError,
     Machine,
+    ObjectiveError,
+    Parameters,
+    Report,
     folder_of,
     gives_value,
     machine_of,
     single_machine,
 )
-from bbkb.objectives.objective import Evaluation, InvalidValueError, ObjectiveError, Parameters, Report
 from bbkb.objectives.returned import PREFIX, STOP_GRACE_SECONDS, ReportLines, as_evaluation
 
 _HERE_DOCUMENT = re.compile(r"<<-?\s*(['\"\\]?)([A-Za-z0-9_.-]+)['\"]?")

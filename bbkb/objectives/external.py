@@ -21,15 +21,19 @@ from typing import Annotated, Any, Protocol, runtime_checkable
 from typing_extensions import Doc
 
 from bbkb.objectives.errors import did_you_mean
-from bbkb.objectives.machines import RANK_VARIABLES, folder_of, gives_value, machine_of, single_machine
 from bbkb.objectives.objective import (
     MOST_METRICS,
     NAME_CHARACTERS,
+    RANK_VARIABLES,
     Evaluation,
     EvaluationStopped,
     ObjectiveError,
     Parameters,
     Report,
+    folder_of,
+    gives_value,
+    machine_of,
+    single_machine,
 )
 from bbkb.objectives.reference import import_reference
 from bbkb.objectives.returned import ARGUMENTS, as_evaluation, number_of

@@ -15,10 +15,10 @@ from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from bbkb.objectives.machines import AttemptReport, gives_value
 from bbkb.objectives.objective import (
     MOST_METRICS,
     NAME_CHARACTERS,
+    AttemptReport,
     Evaluation,
     EvaluationStopped,
     HasPreparation,
@@ -26,6 +26,7 @@ from bbkb.objectives.objective import (
     Objective,
     Parameters,
     Report,
+    gives_value,
 )
 
 

@@ -31,13 +31,14 @@ from math import isfinite  # bound here: an objective in this process may replac
 from pathlib import Path
 
 from bbkb.objectives.command import CommandFailedError
-from bbkb.objectives.machines import AttemptReport, Machine
 from bbkb.objectives.objective import (
     NAME_CHARACTERS,
+    AttemptReport,
     Evaluation,
     EvaluationStopped,
     HasPreparation,
     InvalidValueError,
+    Machine,
     Objective,
 )
 from bbkb.objectives.returned import check_bounds, number_of

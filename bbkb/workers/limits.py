@@ -27,7 +27,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-from bbkb.objectives.machines import END_SECONDS, RANK_VARIABLES
+from bbkb.objectives.objective import END_SECONDS, RANK_VARIABLES
 from bbkb.workers.messages import FailureKind, Limits, Outcome, TrialFailed
 
 MARK = "BBKB_WORKER"  # the environment variable of all processes that a worker process starts

@@ -20,7 +20,7 @@ from types import TracebackType
 
 import ray.util
 
-from bbkb.objectives.machines import free_port
+from bbkb.objectives.objective import free_port
 from benchmarks.chaos.processes import Mark, program_of, wait_for
 
 CPUS = 2  # logical, of each node

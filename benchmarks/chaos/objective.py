@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import ray
 
-from bbkb.objectives.machines import Machine, free_port
+from bbkb.objectives.objective import Machine, free_port
 from benchmarks.chaos.cluster import node_of_this_process
 
 NOTES = "BBKB_CHAOS_NOTES"  # the folder of the records

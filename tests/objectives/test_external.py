@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 
 from bbkb.objectives.external import PythonCallable, Trial, call_with, check_signature, nested
-from bbkb.objectives.machines import Machine, folder_of
-from bbkb.objectives.objective import NAME_CHARACTERS, EvaluationStopped, InvalidValueError, ObjectiveError, Report
+from bbkb.objectives.objective import (
+    NAME_CHARACTERS,
+    EvaluationStopped,
+    InvalidValueError,
+    Machine,
+    ObjectiveError,
+    Report,
+    folder_of,
+)
 from bbkb.objectives.returned import ReportLines
 from bbkb.workers import messages
 from bbkb.workers.evaluate import Reports

@@ -16,13 +16,13 @@ from pydantic import TypeAdapter
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import call_with
-from bbkb.objectives.machines import Machine
 from bbkb.objectives.objective import (
     Candidates,
     Evaluation,
     HasCandidates,
     HasOptimum,
     InvalidValueError,
+    Machine,
     Objective,
     Parameters,
     Report,

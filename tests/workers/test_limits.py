@@ -23,8 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.objectives.machines import RANK_VARIABLES
-from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.objective import RANK_VARIABLES, Evaluation, Parameters, Report
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.limits import (
     DAMAGED_AFTER,

@@ -57,8 +57,7 @@ from ray.util.placement_group import (
 )
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from bbkb.objectives.machines import END_SECONDS, Machine, free_port
-from bbkb.objectives.objective import Objective
+from bbkb.objectives.objective import END_SECONDS, Machine, Objective, free_port
 from bbkb.objectives.reference import modules_of_files
 from bbkb.workers.evaluate import Publish, evaluate, with_saved_checkpoint, worker_name
 from bbkb.workers.executor import ExecutorError

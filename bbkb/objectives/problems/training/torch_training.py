@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from bbkb.objectives.external import Trial
-from bbkb.objectives.machines import folder_of, gives_value
-from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.objective import ObjectiveError, Report, folder_of, gives_value
 from bbkb.objectives.problems.training.images import Rows
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb.objectives.machines import RANK_VARIABLES
-from bbkb.objectives.objective import Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
+from bbkb.objectives.objective import RANK_VARIABLES, Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
 from bbkb.objectives.problems.cells import CONVOLUTION, POOLING
 from bbkb.objectives.problems.training.cnn import ConvolutionalNetwork
 from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
