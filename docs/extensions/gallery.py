@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.report.page import write_report
 from bbkb.orchestrator.store.runs import open_run
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.report.page import write_report
 from bbkb.orchestrator.store.runs import open_run
 

@@ -11,8 +11,7 @@ from bbkb import Result, tune
 from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.cli.main import app
-from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import History, read_history
 from bbkb.orchestrator.store.runs import open_run
 
 LINE: Space = {"x": Range(0.0, 1.0)}

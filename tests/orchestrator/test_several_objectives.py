@@ -18,8 +18,8 @@ from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import facts, headline
 from bbkb.orchestrator.report.figure import Spec
+from bbkb.orchestrator.report.page import figures_of, snapshot, trial_table
 from bbkb.orchestrator.report.progress import best_so_far, best_steps
-from bbkb.orchestrator.report.snapshot import figures_of, snapshot, trial_table
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify

@@ -37,7 +37,7 @@ from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import RunError, UserError
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.report.page import write_report
 from bbkb.orchestrator.report.terminal import SafeConsole, say
 from bbkb.orchestrator.running.launch import Delivery, OnResult, launch

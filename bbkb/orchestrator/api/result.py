@@ -14,8 +14,7 @@ from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.results import TrialResult, Trials, metrics_with_first
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import Fact, facts
-from bbkb.orchestrator.history.fold import History, TrialRow
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import History, TrialRow, read_history
 from bbkb.orchestrator.history.tables import report_columns, trial_columns
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.wording import facts_html

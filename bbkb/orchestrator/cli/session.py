@@ -17,7 +17,7 @@ from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.plan import describe, say_plan, say_remarks
 from bbkb.orchestrator.cli.summary import save_report, summarize
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.report.terminal import EXIT_CODES, say
 from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.running.ray_start import check_room, join

@@ -6,8 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bbkb.orchestrator.history.facts import Fact, advice, facts
-from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import History, read_history
 from bbkb.orchestrator.report.terminal import SafeConsole, fact_text, say, write_file
 from bbkb.orchestrator.running.follow import SessionEnd
 from bbkb.orchestrator.store import runs

@@ -1,4 +1,4 @@
-"""Folds a campaign's event log into tables and totals, the only source of the status, the report,
+"""Reads a campaign's event log and folds it into tables and totals, the only source of the status, the report,
 the export and the live page.
 
 `History` consists of the `campaign.state.CampaignState` that the run itself computes, and of tables
@@ -12,10 +12,12 @@ log. Times are on the executor's clock.
 """
 
 import functools
+import gc
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Generic, Literal, NamedTuple, TypeVar, cast
@@ -31,6 +33,9 @@ from bbkb.orchestrator.campaign.state import Best, CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.campaign.transitions import apply_recorded, damage_error
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import traits_of
 from bbkb.workers.messages import Report
 
@@ -526,4 +531,51 @@ def ended_trial(event: events.Event, state: CampaignState) -> TrialResult | None
         seconds=event.finished - event.started,
         error=error,
         is_feasible=is_feasible,
+    )
+
+
+def read_history(run: Run) -> History:
+    """Return the run's history.
+
+    Raises RunError if the run has no log, and StoreError if the log cannot be read.
+    """
+    is_collecting = gc.isenabled()
+    gc.disable()  # the cycle collector would take a quarter of the time: rows form no cycles
+    try:
+        with run.store() as store:
+            created, events = run.stream(store)
+            position, state = snapshots.load(store, run.name)
+            # one event at a time, because a list of all events would double the memory
+            history = fold(chain((created,), events), position, state if position else None)
+    finally:
+        if is_collecting:
+            gc.enable()
+    return history
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run in a list of runs."""
+
+    began: float  # seconds since 1970
+    state: RunState
+    status: Status
+    best: str
+    tags: tuple[str, ...]
+    strategy: str
+
+
+def read_overview(run: Run, store: EventStore) -> Overview:
+    """Return the overview of a run from its open store: from the newest snapshot and the events after
+    it, so a long log takes no longer than a short one. Raises as `read_history` does."""
+    state = snapshots.current(run, store)
+    session, settings = state.session, state.settings
+    best = "" if state.best_known is None else f"{state.best_known.value:.6g}"
+    return Overview(
+        began=state.clock.created,
+        state=RunState(session.outcome or (RunState.UNFINISHED if session.epoch else RunState.NOT_STARTED)),
+        status=status_of(state),
+        best=f"front of {len(state.results.front.ordered)}" if len(settings.goals.objectives) > 1 else best,
+        tags=settings.tags,
+        strategy=settings.strategy["name"],
     )

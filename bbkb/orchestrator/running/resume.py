@@ -21,7 +21,7 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.session.build import Function, Parts, build
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import find_free, take

@@ -31,8 +31,16 @@ from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import ConfigError, StoreError
 from bbkb.orchestrator.history.comparing import best_text
 from bbkb.orchestrator.history.facts import as_plain, facts
-from bbkb.orchestrator.history.fold import MOST_BUCKETS, History, Trace, advance, begin, fold
-from bbkb.orchestrator.history.reading import read_history, read_overview
+from bbkb.orchestrator.history.fold import (
+    MOST_BUCKETS,
+    History,
+    Trace,
+    advance,
+    begin,
+    fold,
+    read_history,
+    read_overview,
+)
 from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.events import batch, dispatch, settings_from
 from tests.orchestrator.synthetic_log import SyntheticLog

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.settings import ObjectiveSettings, Workers
 from bbkb.orchestrator.report.page import page as page_of
-from bbkb.orchestrator.report.page import to_json, write_report
-from bbkb.orchestrator.report.snapshot import settings_set, snapshot, trial_table
+from bbkb.orchestrator.report.page import settings_set, snapshot, to_json, trial_table, write_report
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog

@@ -20,8 +20,8 @@ from bbkb.orchestrator.history.facts import as_plain, facts, headline
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import training_remark, trial_columns
+from bbkb.orchestrator.report.page import figures_of, trial_table
 from bbkb.orchestrator.report.progress import best_so_far, learning_curves
-from bbkb.orchestrator.report.snapshot import figures_of, trial_table
 from bbkb.orchestrator.report.timeline import batch_table, sizes, timeline
 from tests.examples import examples
 from tests.orchestrator.runs import history_of, tune_here

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.report.watched import Campaigns
+from bbkb.orchestrator.report.serve import Campaigns
 from tests.orchestrator.report.conftest import BeginLog, running_server
 from tests.orchestrator.runs import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog

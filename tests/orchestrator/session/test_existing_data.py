@@ -30,8 +30,8 @@ from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.report.snapshot import snapshot
+from bbkb.orchestrator.history.fold import read_history
+from bbkb.orchestrator.report.page import snapshot
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.session.open import create_run

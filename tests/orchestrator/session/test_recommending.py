@@ -18,7 +18,7 @@ from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
 from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.history.comparing import side_by_side
-from bbkb.orchestrator.report.snapshot import snapshot
+from bbkb.orchestrator.report.page import snapshot
 from bbkb.orchestrator.report.terminal import render
 from bbkb.orchestrator.report.timeline import model_facts
 from bbkb.orchestrator.session.build import build

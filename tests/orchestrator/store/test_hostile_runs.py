@@ -12,7 +12,7 @@ import pytest
 from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.cli.commands.results import _read_runs
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.report.watched import Campaigns
+from bbkb.orchestrator.report.serve import Campaigns
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.store import EventStore
 from tests.orchestrator.synthetic_log import SyntheticLog

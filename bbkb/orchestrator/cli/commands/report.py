@@ -19,8 +19,8 @@ from bbkb.orchestrator.cli.summary import save_report
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history import tables, trackers
 from bbkb.orchestrator.history.comparing import side_by_side
+from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.history.optuna_study import to_optuna
-from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.terminal import SafeConsole, say, write_file, write_output
 from bbkb.orchestrator.store import runs
 

@@ -21,7 +21,7 @@ from bbkb.orchestrator.campaign.status import status_of, without_process
 from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.errors import RunError, UserError, reason_of
 from bbkb.orchestrator.history.facts import as_arguments, as_plain, trials_text
-from bbkb.orchestrator.history.reading import Overview, read_overview
+from bbkb.orchestrator.history.fold import Overview, read_overview
 from bbkb.orchestrator.report.terminal import SafeConsole, render, say, write_output
 from bbkb.orchestrator.store.lease import Watch
 from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
@@ -69,8 +69,8 @@ def status(
 
 def _show_trial(run: Run, number: int, as_json: bool) -> None:
     # imported here, because these imports take longer than the status of a run
+    from bbkb.orchestrator.history.fold import read_history
     from bbkb.orchestrator.history.one_trial import describe_trial, result_text, trial_lines
-    from bbkb.orchestrator.history.reading import read_history
     from bbkb.workers.output import written_attempts
 
     history = read_history(run)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from bbkb.orchestrator.campaign.settings import Settings
-from bbkb.orchestrator.cli.launchers import ray_job
+from bbkb.orchestrator.cli.commands import launchers
+from bbkb.orchestrator.cli.commands.launchers import command_for
 from bbkb.orchestrator.cli.launchers.kubernetes import Pods, reasons, workers_on
-from bbkb.orchestrator.cli.launchers.ray_job import command_for
 from bbkb.orchestrator.cli.launchers.slurm import JobResources, script_for
 from bbkb.orchestrator.cli.launchers.writing import least_nodes, places_of
 from bbkb.orchestrator.errors import UserError
@@ -98,7 +98,10 @@ def test_command_uploads_the_campaigns_folder_and_is_safe_to_repeat(tmp_path: Pa
     assert json.loads(command[command.index("--metadata-json") + 1]) == {"job_name": "first"}
     environment = json.loads(command[command.index("--runtime-env-json") + 1])
     assert environment == {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": "635"}}
-    assert {setting.name for setting in ray_job.reasons(settings, "first")} >= {"job_name", "RAY_JOB_STOP_WAIT_TIME_S"}
+    assert {setting.name for setting in launchers.reasons(settings, "first")} >= {
+        "job_name",
+        "RAY_JOB_STOP_WAIT_TIME_S",
+    }
 
 
 @pytest.mark.parametrize("runs", ["relative/runs", "{folder}/runs"])
