@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
-from bbkb.objectives.constraints import Mask
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import LARGEST_SIZE, Choice, Parameter, Range, Sampler, Space, has_prior
 from bbkb.objectives.space import (
     LARGEST_WHOLE_SET,
     LEAST_DRAWS,
+    Mask,
     SearchSpace,
     check_cells,
     draw_codes,

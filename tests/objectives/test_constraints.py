@@ -15,11 +15,10 @@ from ConfigSpace.exceptions import (
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bbkb.objectives.constraints import mistakes, order_parameters
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Clause, Constant, Parameter, Range, Sampler, clauses_of
 from bbkb.objectives.sampling import make_candidates
-from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.space import SearchSpace, mistakes, order_parameters
 from tests.examples import examples
 from tests.objectives.random_spaces import is_valid, spaces
 

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bbkb.objectives import coding
-from bbkb.objectives.constraints import order_parameters, without_inactive
 from bbkb.objectives.parameters import Choice, Constant, Parameter, Range
+from bbkb.objectives.space import order_parameters, without_inactive
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.fitting import FIRST_FIT
 from bbkb.orchestrator.bandit.model.model import Model

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.constraints import mistakes
 from bbkb.objectives.errors import meaning
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import (
@@ -23,7 +22,7 @@ from bbkb.objectives.parameters import (
     plain_value,
     with_default,
 )
-from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.space import SearchSpace, mistakes
 from bbkb.orchestrator.bandit.strategy import Informed
 from bbkb.orchestrator.campaign.settings import PARAMETERS, Configuration, parameter_kind
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, excerpt
