@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only, same
+from bbkb.orchestrator.bandit.arrays import D, Floats, Indices, freeze, read_only, same
 from bbkb.orchestrator.bandit.results import LARGEST_REWARD
 
 # the number of repeated pulls with equal rewards from which on rewards count as deterministic
@@ -56,6 +57,10 @@ class Tally:
                 squares[arm] += deviation * deviation * (count / (count + 1))
             sums[arm] = count + 1, total + reward
         return Tally(freeze(counts), _add(self.sums, arms, rewards), freeze(squares))
+
+    def without(self, arms: Indices) -> "Tally":
+        """Return the statistics without the pulls of `arms`."""
+        return Tally(_zero(self.counts, arms), _zero(self.sums, arms), _zero(self.squares, arms))
 
     def extend(self, arms: int) -> "Tally":
         """Return the statistics with `arms` additional arms without pulls."""
@@ -298,6 +303,11 @@ class Pulls:
             noise = noise.add(pulled[~is_stopped], values[~is_stopped], of_finished)
         return Pulls(finished, cut, sums, varies, repeats, noise)
 
+    def without(self, arms: Indices) -> "Pulls":
+        """Return these pulls without those of `arms`."""
+        finished, stopped = self.finished.without(arms), self.stopped.without(arms)
+        return replace(self, finished=finished, stopped=stopped, further_sums=_zero(self.further_sums, arms))
+
     def extend(self, arms: int) -> "Pulls":
         """Return these pulls with `arms` additional arms without pulls."""
         further = freeze(np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))))
@@ -314,6 +324,13 @@ def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Float
     """Return clipped rewards, whose differences and sums cannot overflow."""
     bounded: Floats = np.clip(np.asarray(rewards, np.float64), -LARGEST_REWARD, LARGEST_REWARD)
     return bounded
+
+
+def _zero(numbers: NDArray[D], arms: Indices) -> NDArray[D]:
+    """Return a copy of `numbers` (…, A) with 0 for `arms`."""
+    after = numbers.copy()
+    after[..., arms] = 0
+    return freeze(after)
 
 
 def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:

@@ -91,8 +91,12 @@ def has_known_noise(pulls: Pulls) -> bool:
 
 # the largest number of learning-curve values in a fit, besides the latest value of each trial
 MOST_CURVE_VALUES = 6000
-# the number of neighbors of a failed arm; the failure counts if most of them also failed
+# the number of neighbors that decide whether a failed or absurd arm counts
 NEIGHBORS = 5
+# a mean reward is absurd if it is this many times as far below the median as the best one is above it and the
+# lower quartile is below it
+ABSURD = 30.0
+ALIKE = 0.5  # the least likeness of neighbors that show that an absurd arm is an exception
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -117,10 +121,11 @@ class Knowledge:
 
     @cached_property
     def evidence(self) -> Pulls:
-        """The pulls to which the model is fitted: `pulls`, and, for each arm that failed like its
-        neighbors, one pull with the worst mean rewards so far. The search then leaves a region of
-        failures. A single failed arm has no effect on others."""
-        pulls = self.pulls
+        """The pulls to which the model is fitted: `pulls`, without absurd ones amid good arms, and, for
+        each arm that failed like its neighbors, one pull with the worst mean rewards so far. The search
+        then leaves a region of failures. A single failed arm has no effect on others."""
+        absurd = self._absurd_amid_good_ones()
+        pulls = self.pulls.without(absurd) if len(absurd) else self.pulls
         arms = self._failed_with_neighbors()
         if not len(arms):
             return pulls
@@ -210,19 +215,44 @@ class Knowledge:
         rewards = self.scale.rewards(scores)
         return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))
 
+    def _absurd_amid_good_ones(self) -> Indices:
+        """Return the arms whose mean rewards are absurdly low, although most of their nearest evaluated
+        arms are like them and at least as good as the median. A diverged training or a faulty measurement
+        then does not hide the good configurations around it, and a region of such values is learned as
+        soon as several are neighbors. Only the fitted model with a single objective has exceptions."""
+        arms = self.pulls.arms
+        is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
+        if not is_fitted or not self.goals.is_single or not len(arms):
+            return arms[:0]
+        means = mean_rewards(self.pulls)
+        median = np.median(means)
+        shortfalls = median - means
+        usual = max(-shortfalls.min(), np.quantile(shortfalls, 0.75))
+        absurd: Indices = arms[shortfalls / ABSURD > usual]
+        if not len(absurd):
+            return absurd
+        nearest, likeness = self._nearest(absurd, arms)
+        is_good = (likeness >= ALIKE) & (means[nearest] >= median)
+        exceptions: Indices = absurd[np.count_nonzero(is_good, axis=1) > NEIGHBORS // 2]
+        return exceptions
+
     def _failed_with_neighbors(self) -> Indices:
         """Return the arms that always failed, like most of their nearest evaluated arms."""
         arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
         if not len(arms) or not self.pulls.total:
             return arms[:0]
-        evaluated = np.concatenate((arms, self.pulls.arms))
+        nearest, _ = self._nearest(arms, np.concatenate((arms, self.pulls.arms)))
+        among_failed: Indices = arms[np.count_nonzero(nearest < len(arms), axis=1) > NEIGHBORS // 2]
+        return among_failed
+
+    def _nearest(self, arms: Indices, evaluated: Indices) -> tuple[Indices, Floats]:
+        """Return the positions in `evaluated` of the nearest other arms of each of `arms` (n,), the nearest
+        first, and their covariance with it: (n, k) with k ≤ `NEIGHBORS`."""
         features = self.model.arms
         likeness = self.model.kernel.cross(features[arms], features[evaluated])
-        likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
+        likeness[arms[:, None] == evaluated] = -np.inf
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBORS]
-        failed_near = np.count_nonzero(nearest < len(arms), axis=1)
-        among_failed: Indices = arms[failed_near > NEIGHBORS // 2]
-        return among_failed
+        return nearest, np.take_along_axis(likeness, nearest, axis=1)
 
 
 # the number of picks after a rise of the best mean reward that all explore

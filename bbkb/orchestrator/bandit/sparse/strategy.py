@@ -302,8 +302,8 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         """
         after = self._observe(state, observations)
         oversampling = self.oversampling_after(after.pulls.total)
-        arms = arms_and_rewards(observations)[0]
-        has_learned = bool(arms) or len(after.failed) > len(state.failed)
+        arms = np.array(arms_and_rewards(observations)[0], np.intp)
+        has_learned = len(arms) > 0 or len(after.failed) > len(state.failed)
         over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
         if not over_steps and (not has_learned or not after.pulls.total):
             return after
@@ -323,7 +323,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         dictionary = resparsify(
             after.evidence, drawn_by, oversampling, self.resampling, rng, limit=self.dictionary_limit
         )
-        gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
+        gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms[np.isin(arms, pulled)])])
         return replace(after, dictionary=dictionary, information_gain=gain)
 
     @property

@@ -34,6 +34,7 @@ from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Observation, arms_and_rewards, check_arms
+from tests.orchestrator.bandit.eager import eager
 from tests.orchestrator.bandit.sequential_runs import arms_of, effective_dimension
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
@@ -186,19 +187,30 @@ def is_in_the_better_half(arm: int) -> bool:
     return bool(POINTS[arm, 0] > 0.5)
 
 
-def observation(arm: int, fails: Fails, goals: Goals = SINGLE) -> Observation:
-    reward = float(np.sin(2.0 * POINTS[arm, 0]) - (POINTS[arm, 1] - 0.4) ** 2)
-    return Observation(arm, None if fails(arm) else reward, (reward,) * goals.further)
+def never(arm: int) -> bool:
+    return False
 
 
-def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> tuple[list[int], Any]:
+def true_reward(arm: int) -> float:
+    return float(np.sin(2.0 * POINTS[arm, 0]) - (POINTS[arm, 1] - 0.4) ** 2)
+
+
+def search(
+    pulls: int, fails: Fails, goals: Goals = SINGLE, diverges: Fails = never, **options: Any
+) -> tuple[list[int], Any]:
     """Return the arms pulled, four at a time, and the state after them."""
+
+    def observation(arm: int) -> Observation:
+        reward = -1e6 if diverges(arm) else true_reward(arm)
+        return Observation(arm, None if fails(arm) else reward, (reward,) * goals.further)
+
     strategy = BBKB(**with_preset(BBKB, options))
     state = strategy.init(Arms.of(POINTS, repeats=False).with_goals(goals), np.random.default_rng(1))
     pulled: list[int] = []
     while len(pulled) < pulls:
         arms = arms_of(strategy.ask(state, (), 4))
-        observations = [observation(arm, fails, goals) for arm in arms]
+        assert arms_of(eager(strategy).ask(state, (), 4)) == arms
+        observations = [observation(arm) for arm in arms]
         after = strategy.tell(state, observations, np.random.default_rng([2, len(pulled)]))
         assert strategy.restore(state, observations, strategy.recorded(after)) == after
         pulled, state = [*pulled, *arms], after
@@ -220,9 +232,27 @@ def test_isolated_failures_only_set_their_arms_aside() -> None:
     assert set(state.set_aside.tolist()) <= lonely
 
 
+def test_absurd_values_amid_good_ones_do_not_hide_them() -> None:
+    best = int(np.argmax([true_reward(arm) for arm in range(300)]))
+    around = np.argsort(((POINTS - POINTS[best]) ** 2).sum(axis=1))
+    absurd = set(around[1:25:6].tolist())
+    pulled, state = search(64, never, diverges=absurd.__contains__)
+    ignored = set(state.pulls.arms.tolist()) - set(state.evidence.arms.tolist())
+    assert best in pulled
+    assert ignored
+    assert ignored <= absurd
+
+
+def test_region_of_absurd_values_is_left_although_rewards_rise_towards_it() -> None:
+    pulled, state = search(64, never, diverges=is_in_the_better_half)
+    assert sum(map(is_in_the_better_half, pulled[32:])) <= 14
+    assert len(state.evidence.arms) > len(state.pulls.arms) - 8
+
+
 def test_published_algorithm_learns_from_rewards_only() -> None:
-    _, state = search(24, is_in_the_better_half, preset="paper", warm_start=RandomStart(16))
-    assert state.evidence is state.pulls
+    for fails, diverges in ((is_in_the_better_half, never), (never, is_in_the_better_half)):
+        _, state = search(24, fails, diverges=diverges, preset="paper", warm_start=RandomStart(16))
+        assert state.evidence is state.pulls
 
 
 def test_failures_have_no_comparison_while_everything_fails() -> None:
