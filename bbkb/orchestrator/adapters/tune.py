@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, SupportsFloat
+from typing import Any, SupportsFloat, cast
 
 from ray.tune.search import Searcher
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
@@ -300,7 +300,8 @@ class BBKBSearch(Searcher):
         return True
 
     def suggest(self, trial_id: str) -> Config | None:
-        """Return a configuration; None, and Tune asks again, if too many run or none is ready."""
+        """Return a configuration; None, and Tune asks again, if too many run or none is ready; `FINISHED` if none
+        is left."""
         if self._backlog is None:
             raise ValueError(
                 "BBKBSearch has no space: give it one, or give Tuner a param_space with a range or a choice"
@@ -310,6 +311,11 @@ class BBKBSearch(Searcher):
         if self._max_concurrent is not None and len(self._running) >= self._max_concurrent:
             return None
         configuration = self._backlog.take()
+        if configuration is None and not self._running:
+            self._backlog.wait_until_filled()
+            configuration = self._backlog.take()
+            if configuration is None:
+                return cast(Config, self.FINISHED)  # a text, which Tune's own annotation omits
         if configuration is None:
             return None
         self._running[trial_id] = configuration

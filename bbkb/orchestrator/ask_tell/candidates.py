@@ -120,6 +120,7 @@ class CandidateOptimizer(AskTell):
                 "parameters": arms.layout.parameters.tolist(),
                 "extents": arms.layout.extents.tolist(),
                 "repeats": arms.layout.repeats,
+                "is_deterministic": arms.layout.is_deterministic,
                 "is_sequence": arms.layout.is_sequence,
             },
             "strategy": dumped,
@@ -137,6 +138,7 @@ class CandidateOptimizer(AskTell):
             parameters=np.array(arms["parameters"], np.intp),
             extents=np.array(arms["extents"], np.float64),
             repeats=bool(arms["repeats"]),
+            is_deterministic=None if arms["is_deterministic"] is None else bool(arms["is_deterministic"]),
             is_sequence=bool(arms["is_sequence"]),
         )
         return _search(Arms(features, layout), build_strategy(saved["strategy"]), int(saved["seed"]))

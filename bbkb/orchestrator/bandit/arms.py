@@ -30,7 +30,11 @@ class Layout:
     parameters: Indices
     # (p,), the largest distance between two values of each parameter, in units of its features; > 0
     extents: Floats
-    repeats: bool = True  # whether an arm may be pulled more than once
+    # whether an arm may be pulled again for a better estimate
+    repeats: bool = True
+    # whether all pulls of an arm have the same reward, as the user declares; None: unknown, so that an arm may be
+    # pulled again to find it out
+    is_deterministic: bool | None = None
     # whether the arms follow a low-discrepancy sequence, so that the first ones cover the space
     is_sequence: bool = False
 
@@ -81,6 +85,7 @@ class Arms:
         parameters: ArrayLike | None = None,
         *,
         repeats: bool = True,
+        is_deterministic: bool | None = None,
         is_sequence: bool = False,
         log_prior: Floats | None = None,
     ) -> "Arms":
@@ -92,7 +97,13 @@ class Arms:
         if numbers.shape != (rows.shape[1],):
             raise ValueError(f"parameters must be one number a feature, {rows.shape[1]}, got shape {numbers.shape}")
         extents = feature_extents(rows, numbers)
-        layout = Layout(parameters=numbers, extents=extents, repeats=repeats, is_sequence=is_sequence)
+        layout = Layout(
+            parameters=numbers,
+            extents=extents,
+            repeats=repeats and not is_deterministic,
+            is_deterministic=is_deterministic,
+            is_sequence=is_sequence,
+        )
         return Arms(rows, layout, log_prior=None if log_prior is None else read_only(log_prior, np.float64))
 
 

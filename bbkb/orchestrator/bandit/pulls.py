@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bbkb.orchestrator.bandit.arrays import D, Floats, Indices, freeze, read_only, same
 from bbkb.orchestrator.bandit.results import LARGEST_REWARD
 
-# the number of repeated pulls with equal rewards from which on rewards count as deterministic
-ENOUGH = 3
+# the largest probability with which noisy rewards may pass for deterministic ones
+CHANCE = 0.01
 ROUNDING = 1e-12  # the relative rounding error of the mean of equal rewards
 
 
@@ -167,7 +167,7 @@ class Pulls:
     # (K, A), sums of the rewards for further objectives and constraints, if there are any; pulls
     # that were stopped early have none
     further_sums: Floats
-    varies: bool = False  # whether two pulls of one arm had different rewards
+    varies: bool = False  # whether two pulls of one arm had different rewards, of any output
     # the number of repeated evaluations of an arm, without rows of existing data
     repeats: int = 0
     noise: KnownNoise | None = None  # of the finished pulls; None if no deviation is known
@@ -238,14 +238,22 @@ class Pulls:
         """The number of pulls."""
         return int(self.counts.sum())
 
-    @property
+    @cached_property
     def looks_deterministic(self) -> bool:
-        """Whether at least `ENOUGH` evaluations repeated an arm, and each returned the arm's reward
-        again.
+        """Whether evaluations repeated arms, and so many of them returned the arm's reward again, and none
+        another one, that noise is unlikely. False if a deviation above 0 is known.
 
-        Existing data do not count, because rows of a table may be copies.
+        If the arms differed by noise, a repeat would agree with its arm as often as two arms do: with the
+        probability q = (equal pairs + 1)/(pairs + 2), by the rule of succession. k repeats agree by chance with
+        the probability qᵏ, which must be at most `CHANCE`. Existing data are no repeats, because rows of a table
+        may be copies.
         """
-        return not self.varies and self.repeats >= ENOUGH
+        if self.varies or not self.repeats or (self.noise is not None and self.noise.count):
+            return False
+        arms = self.finished_arms
+        _, sizes = np.unique(self.finished.sums[arms] / self.finished.counts[arms], return_counts=True)
+        equal, pairs = (float((n * (n - 1) / 2).sum()) for n in (sizes, np.array([len(arms)])))
+        return bool(((equal + 1.0) / (pairs + 2.0)) ** self.repeats <= CHANCE)
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
@@ -280,21 +288,24 @@ class Pulls:
         is_comparable = cut.counts[pulled] == 0  # no pull of the arm was stopped early
         is_counted = is_comparable if existing is None else is_comparable & ~np.asarray(existing, np.bool_)
         sums = self.further_sums
+        outputs = np.zeros((len(pulled), 1 + len(sums)))
+        outputs[:, 0] = values
         if len(sums):
             ended = np.flatnonzero(~is_stopped)
-            known = bounded([further[at] for at in ended.tolist()]).reshape(len(ended), len(sums))
-            sums = _add(sums, pulled[ended], known)
+            outputs[ended, 1:] = bounded([further[at] for at in ended.tolist()]).reshape(len(ended), len(sums))
+            sums = _add(sums, pulled[ended], outputs[ended, 1:])
         varies = self.varies
         repeats = self.repeats
-        means: dict[int, float] = {}  # of an arm so far, or its first reward, with which rewards are compared
-        columns = (pulled, values, is_comparable, is_counted, self.counts[pulled])
-        before = (self.finished.counts[pulled], self.finished.sums[pulled])
-        for arm, reward, comparable, counted, earlier, count, total in zip(
+        means: dict[int, list[float]] = {}  # of an arm so far, or its first rewards, with which rewards are compared
+        columns = (pulled, outputs, is_comparable, is_counted, self.counts[pulled])
+        before = (self.finished.counts[pulled], np.vstack((self.finished.sums, self.further_sums))[:, pulled].T)
+        for arm, rewards_of_pull, comparable, counted, earlier, count, totals in zip(
             *(each.tolist() for each in (*columns, *before)), strict=True
         ):
             repeats += counted and (earlier > 0 or arm in means)
-            mean = means.setdefault(arm, total / count if count else reward)
-            varies = varies or (comparable and abs(reward - mean) > ROUNDING * abs(mean))
+            known = means.setdefault(arm, [total / count for total in totals] if count else rewards_of_pull)
+            pairs = zip(rewards_of_pull, known, strict=True)
+            varies = varies or (comparable and any(abs(one - mean) > ROUNDING * abs(mean) for one, mean in pairs))
         given = [None] * len(pulled) if deviations is None else deviations
         noise = self.noise
         if noise is not None or any(deviation is not None for deviation in given):

@@ -408,7 +408,7 @@ CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")
 METHODS = (*CAMPAIGN_METHODS, "posterior")  # that a strategy must have
 
 # the reason of a `Wait` that ends a campaign
-ALL_CHOSEN = "every arm was chosen once, and none may be evaluated twice"
+ALL_CHOSEN = "every arm was chosen, and a repeat would return the same value"
 
 
 class HasArms(Protocol):

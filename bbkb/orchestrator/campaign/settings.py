@@ -204,8 +204,12 @@ class ObjectiveSettings(Section):
         Doc("Whether high or low values are good. Required unless the objective is a listed one."),
     ] = None
     deterministic: Annotated[
-        bool, Doc("Whether a second evaluation returns the same value; if so, no arm is evaluated twice.")
-    ] = False
+        bool | None,
+        Doc(
+            "Whether a second evaluation returns the same value; if so, no arm is evaluated twice. None: the best "
+            "configuration is evaluated again to find it out."
+        ),
+    ] = None
     deviation: Annotated[
         MetricName | None,
         Doc("A metric: the standard deviation of the value's noise, such as that of a mean of several folds."),

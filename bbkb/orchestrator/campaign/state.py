@@ -223,10 +223,6 @@ LEAST_PREDICTED = 20  # the number of predicted results from which on their shar
 LEAST_REMARKED = 40
 # a model is overconfident if its share of results inside μ ± 2σ is two standard errors below this
 LEAST_SHARE = 0.8
-# the share of all evaluations that one arm may take if rewards look deterministic
-LARGEST_ARM_SHARE = 0.2
-LEAST_EVALUATIONS = 25
-NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +231,8 @@ class LearnedModel:
 
     inside: int  # the number of results within μ ± 2σ of the model before it had learned them
     predicted: int  # the number of results that were predicted before the model had learned them
-    noise: float  # the fitted variance of a score's noise
-    most_pulled: int  # the most frequently pulled arm
-    most_pulls: int  # its number of pulls
-    evaluations: int  # the number of pulls with a reward
+    # the number of repeated evaluations if they have shown that values are deterministic, else 0
+    equal_repeats: int = 0
     # steps of a training, each with the estimated correlation between the value there and the final
     # value; empty without learning curves
     steps: tuple[tuple[int, float], ...] = ()
@@ -250,14 +244,10 @@ class LearnedModel:
         model = record.get("model")
         if not isinstance(model, Mapping) or "predicted" not in model:
             return None
-        arm, pulls = model["most_pulled"]
         return LearnedModel(
             inside=int(model["inside"]),
             predicted=int(model["predicted"]),
-            noise=float(model["noise"]),
-            most_pulled=int(arm),
-            most_pulls=int(pulls),
-            evaluations=int(model["pulls"]),
+            equal_repeats=int(model.get("equal_repeats", 0)),
             steps=tuple((int(step), float(value)) for step, value in record.get("reliability", ())),
             cautious_steps=tuple((int(step), float(value)) for step, value in record.get("cautious_reliability", ())),
         )
@@ -279,12 +269,6 @@ class LearnedModel:
                 "standard deviations of its prediction instead of about 95%, because similar "
                 "configurations differ more than it expects. All results are valid, but the search may have "
                 "explored too little: compare the best value with that of a run with another seed"
-            )
-        is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
-        if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:
-            remarks.append(
-                f"candidate {self.most_pulled} took {self.most_pulls} of {self.evaluations} evaluations, and results "
-                f"look deterministic: with objective.deterministic: true none is evaluated twice"
             )
         return tuple(remarks)
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.parameters import Constant
 from bbkb.objectives.space import SearchSpace, explain
+from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategy import Choose, Sequential
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.policy import Ask, Begin
@@ -78,12 +79,11 @@ def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
     count = len(parts.problem.candidates)
     budget = settings.budget
     if budget.evaluations > count and not parts.problem.pool.grows:
-        effect = (
-            "candidates are evaluated again, which gives new information only if values are noisy; set "
-            "objective.deterministic: true if they are not"
-        )
+        effect = "candidates are evaluated again, which gives new information only if values are noisy"
         if settings.objective.deterministic:
             effect = "the campaign ends when each has been evaluated"
+        elif settings.objective.deterministic is None and model_of(parts.problem.strategy) is not None:
+            effect = "candidates are evaluated again, until equal values show that there is no noise"
         yield f"the budget of {budget.evaluations:,} evaluations is above the number of candidates, {count:,}: {effect}"
     rule = with_training(settings, parts.training_objective).early_stopping
     last_step = rule.last_step if isinstance(rule, ModelStopping) else None

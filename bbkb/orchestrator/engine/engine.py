@@ -73,7 +73,7 @@ class Problem:
     seed: int  # of all random numbers
     pool: Pool  # the initial candidates
     strategy: AnyStrategy
-    is_deterministic: bool = False  # whether no arm is evaluated twice
+    is_deterministic: bool | None = None  # `objective.deterministic`
     goals: Goals = SINGLE  # the numbers of objectives and constraints
 
     @property
@@ -338,7 +338,7 @@ class Engine:
         )
 
     def _recommendation(self, model: StrategyState, goals: CampaignGoals) -> Recommendation | None:
-        if self.is_deterministic or not isinstance(self.strategy, Recommends):
+        if not isinstance(self.strategy, Recommends):
             return None
         arm = self.strategy.recommend(model)
         if arm is None or not (finished := int(model.pulls.finished.counts[arm])):
@@ -383,7 +383,9 @@ class Engine:
             if isinstance(event, CampaignCreated):
                 self.model = self.strategy.init(self._arms(), self.rng(INIT))
             elif (layout := getattr(model, "layout", None)) is not None:  # a resume has changed it
-                self.model = replace(model, layout=replace(layout, repeats=self._arms().layout.repeats))
+                now = self._arms().layout
+                layout = replace(layout, repeats=now.repeats, is_deterministic=now.is_deterministic)
+                self.model = replace(model, layout=layout)
         self.state = state
 
 

@@ -61,7 +61,7 @@ class Pool:
     def __len__(self) -> int:
         return len(self.candidates)
 
-    def arms(self, strategy: object, is_deterministic: bool) -> Arms:
+    def arms(self, strategy: object, is_deterministic: bool | None) -> Arms:
         """Return the candidates in the format of strategies.
 
         While candidates are appended, an arm of a continuous space is not pulled again, because a
@@ -77,7 +77,8 @@ class Pool:
         return Arms.of(
             candidates.features,
             candidates.parameter_of,
-            repeats=may_repeat and not is_deterministic,
+            repeats=may_repeat,
+            is_deterministic=is_deterministic,
             is_sequence=candidates.is_sequence,
             log_prior=candidates.log_prior,
         )

@@ -22,7 +22,8 @@ _REASONS = {  # by the reason of a pick; picks without a reason have the largest
     "spread": ", to cover the space, because no result shows yet where values are better",
     "coverage": ", because a level of one of its choices lacked evaluations, as the most promising "
     "or the most uncertain candidate of that level",
-    "verification": ", to evaluate one of the best candidates again, because single values are noisy",
+    "verification": ", to evaluate one of the best candidates again, because single values are noisy, "
+    "or to find out whether they are",
     "exploitation": ", to repeat the best candidate, because a new one is hardly expected to be better, "
     "or the best value has not risen for long",
     "exhausted": ", to evaluate it again, because all candidates were evaluated",

@@ -305,3 +305,18 @@ def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) 
     again.restore_from_dir(str(tmp_path / "run"))
     assert again.metric == "loss"
     assert again.suggest("next") is not None
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_search_finishes_once_every_configuration_was_evaluated_and_repeats_were_equal(size: int) -> None:
+    searcher = BBKBSearch({"kind": tune.choice([1, 2, 3, 4])}, metric="loss", mode="min", backlog=size)
+    kinds: list[int] = []
+    for number in range(40):
+        config: Any = searcher.suggest(f"t{number}")
+        if config == searcher.FINISHED:
+            break
+        if isinstance(config, dict):
+            kinds.append(config["kind"])
+            searcher.on_trial_complete(f"t{number}", {"loss": 1.1 * config["kind"]})
+    assert set(kinds) == {1, 2, 3, 4}
+    assert 7 <= len(kinds) <= 7 + size  # three equal repeats among four values are no coincidence

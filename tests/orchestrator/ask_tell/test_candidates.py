@@ -36,8 +36,8 @@ def test_documented_example_runs() -> None:
 @pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "pbt"])
 def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
     search = CandidateOptimizer(X, strategy, seed=1)
-    while view_of(search).pulls.total < 150:
-        arms = search.ask(limit=10)
+    # strategies with the calibrated model end when all candidates are evaluated and repeats were equal
+    while view_of(search).pulls.total < 150 and len(arms := search.ask(limit=10)):
         search.tell(arms, target(arms))
     best = int(search.best.parameters["candidate"])
     assert abs(X[best, 0] - 0.7) < 0.03
@@ -257,7 +257,7 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
         optimizer.ask(1)
         assert view_of(optimizer).pulls.counts[3] == 3
         assert not view_of(optimizer).pulls.looks_deterministic
-        for _ in range(3):
+        for _ in range(5):
             optimizer.mark_pending([3])
             optimizer.tell([3], [0.5])
         optimizer.ask(1)

@@ -172,7 +172,7 @@ def test_evaluation_lies_between_dispatch_and_arrival(
 
 
 def learned_model(record: Mapping[str, object] | None = None, **changes: Any) -> LearnedModel:
-    model = {"inside": 38, "predicted": 40, "noise": 0.001, "most_pulled": [7, 3], "pulls": 60, **changes}
+    model = {"inside": 38, "predicted": 40, **changes}
     return present(LearnedModel.of({"dictionary": [1, 2], "model": model, **(record or {})}))
 
 
@@ -191,14 +191,9 @@ def test_record_has_facts_of_a_fitted_model_only() -> None:
         ({"inside": 30}, 0.75, ""),  # which chance explains
         ({"inside": 300, "predicted": 400}, 0.75, "the model is overconfident"),
         ({"inside": 17, "predicted": 24}, 17 / 24, ""),  # misses of a single refresh
-        ({"most_pulled": [7, 13]}, 0.95, "candidate 7 took 13 of 60 evaluations"),
-        ({"most_pulled": [7, 13], "noise": 0.2}, 0.95, ""),
-        ({"most_pulled": [7, 12]}, 0.95, ""),
     ],
 )
-def test_model_is_remarked_on_if_it_is_overconfident_or_repeats_a_noiseless_candidate(
-    changes: dict[str, Any], share: float | None, remark: str
-) -> None:
+def test_model_is_remarked_on_if_it_is_overconfident(changes: dict[str, Any], share: float | None, remark: str) -> None:
     model = learned_model(**changes)
     assert model.share == share
     assert bool(model.remarks) == bool(remark)

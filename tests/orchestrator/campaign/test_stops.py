@@ -196,8 +196,7 @@ def with_reliability(
     `cautious`: the cautious correlation, if it is smaller.
     """
     pairs = [((3, at), (5, at), (END, 1.0)) for at in (correlation, cautious or correlation)]
-    pulled = {"most_pulled": 0, "most_pulls": 0, "evaluations": 4}
-    learned = LearnedModel(inside=0, predicted=0, noise=0.0, **pulled, steps=pairs[0], cautious_steps=pairs[1])
+    learned = LearnedModel(inside=0, predicted=0, steps=pairs[0], cautious_steps=pairs[1])
     settings = state.settings
     assert isinstance(settings.early_stopping, ModelStopping)
     settings = replace(

@@ -1,13 +1,16 @@
 """A space with fewer configurations than evaluations: every strategy that may be given an early-stopping
 rule repeats, continues stopped trials, or ends."""
 
-from collections.abc import Mapping
+import math
+import random
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bbkb import Optimizer, Range, tune
+from bbkb.orchestrator.bandit.strategy import ALL_CHOSEN
 from bbkb.orchestrator.campaign.events import BatchChosen
 from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.history.fold import fold
@@ -45,7 +48,7 @@ def train(b: int, report: Any) -> float:
     return quality(b)
 
 
-def run(strategy: str, rule: str, levels: int, deterministic: bool) -> Any:
+def run(strategy: str, rule: str, levels: int, deterministic: bool | None) -> Any:
     return tune(
         train, {"b": Range(1, levels, integer=True)}, direction="maximize", evaluations=EVALUATIONS, seed=25,
         executor="inline", progress=False,
@@ -68,7 +71,42 @@ def test_exhausted_deterministic_space_ends_the_campaign(strategy: str, rule: st
     assert sorted(configurations) == [1, 2, 3, 4, 5]
     assert result.best.parameters == {"b": 3}
     reason = fold(open_run(result.folder).events()).campaign.session.close_reason
-    assert reason == "every arm was chosen once, and none may be evaluated twice"
+    assert reason == ALL_CHOSEN
+
+
+@pytest.mark.parametrize("strategy", [*LEARN_CURVES, "gp_bucb", "gp_ucb", "expected_improvement"])
+def test_exhausted_space_ends_the_campaign_once_repeats_were_equal(strategy: str) -> None:
+    result = run(strategy, "none", 5, deterministic=None)
+    assert {trial.parameters["b"] for trial in result.trials} == {1, 2, 3, 4, 5}
+    assert len(result.trials) == 5 + 4  # 2 of 10 pairs have equal values: three equal repeats may be coincidence
+    assert result.best == result.best_observed
+    campaign = fold(open_run(result.folder).events()).campaign
+    assert campaign.session.close_reason == ALL_CHOSEN
+    assert "4 repeated evaluations" in str(result)
+
+
+def rough(x: float, y: float) -> float:
+    return (x - 0.3) ** 2 + y + math.sin(1e4 * x * y)
+
+
+def rough_and_noisy(x: float, y: float) -> float:
+    return rough(x, y) + random.gauss(0.0, 0.1)
+
+
+@pytest.mark.parametrize("objective", [rough, rough_and_noisy])
+def test_continuous_space_is_searched_with_one_repeat_and_a_replay_agrees(objective: Callable[..., float]) -> None:
+    result = tune(
+        objective, {"x": Range(0, 1), "y": Range(0, 1)}, direction="minimize", evaluations=40, seed=2,
+        executor="inline", progress=False,
+    )  # fmt: skip
+    parameters = [tuple(trial.parameters.values()) for trial in result.trials]
+    assert len(parameters) - len(set(parameters)) == 1
+    run = open_run(result.folder)
+    settings = fold(run.events()).settings
+    assert replay_until(build(settings).problem, run.events(), None, is_checked=True).differences == ()
+    if objective is rough:
+        assert result.best == result.best_observed
+    assert ("noise: none" in str(result)) == (objective is rough)
 
 
 def test_resume_may_declare_the_objective_deterministic_and_a_replay_agrees(tmp_path: Path) -> None:
@@ -102,7 +140,9 @@ def test_optimizer_continues_stopped_trainings_when_no_other_is_left(checkpoints
     optimizer = Optimizer(space, "maximize", seed=25, steps=4, checkpoints=checkpoints)
     ended = 0
     for _ in range(10):
-        (trial,) = optimizer.ask()
+        if not (asked := optimizer.ask()):
+            break  # enough repeated trainings have returned the same value
+        (trial,) = asked
         for step in range((trial.last_step if checkpoints else 0) + 1, 5):
             if not trial.report(quality(trial["b"], step), step):
                 break

@@ -412,15 +412,17 @@ class SparseState:
 
     @cached_property
     def repeats(self) -> bool:
-        """Whether an arm may be pulled more than once.
-
-        If every repeated pull had the same reward, the calibrated model repeats no arm while others
-        are left.
-        """
+        """Whether an arm may be pulled more than once; the calibrated model repeats none if rewards are
+        deterministic."""
         if self.layout is None or not self.layout.repeats:
             return self.layout is None
-        teaches_nothing = self.calibration is not None and self.goals.is_single and self.pulls.looks_deterministic
-        return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
+        return self.calibration is None or not self.is_deterministic
+
+    @cached_property
+    def is_deterministic(self) -> bool:
+        """Whether equal arms have equal rewards: as declared, or as repeated pulls have shown."""
+        declared = None if self.layout is None else self.layout.is_deterministic
+        return self.pulls.looks_deterministic if declared is None else declared
 
     def blocked_arms(self, pending: Sequence[int] = ()) -> Indices:
         """Return the arms that may not be chosen, ascending: those set aside and, if arms do not
@@ -539,7 +541,7 @@ def has_plateau(state: SparseState) -> bool:
     if not state.goals.is_single:
         margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
         return any(len(one) > 1 and one.min() == one.max() < 0.0 for one in margins)
-    has_noise = state.pulls.varies or is_noisy(calibration.fitted)
+    has_noise = not state.is_deterministic and (state.pulls.varies or is_noisy(calibration.fitted))
     means = mean_rewards(state.pulls)
     return not has_noise and bool(np.median(means) == means.max())
 

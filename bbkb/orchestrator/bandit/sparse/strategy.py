@@ -249,13 +249,13 @@ def refit(state: S, model: Model) -> S:
 
 
 def calibration_record(state: SparseState) -> Record:
-    """Return the record for `restore_calibration`, including the most often pulled arm; empty if
-    there is no calibrated model."""
+    """Return the record for `restore_calibration`, and the number of equal repeats if these have shown that
+    rewards are deterministic; empty if there is no calibrated model."""
     if state.calibration is None:
         return {}
-    arm = int(np.argmax(state.pulls.counts))
-    most = {"most_pulled": [arm, int(state.pulls.counts[arm])], "pulls": state.pulls.total}
-    return {"model": {**state.calibration.recorded(), **most}}
+    is_declared = state.layout is not None and state.layout.is_deterministic is not None
+    equal = {"equal_repeats": state.pulls.repeats} if state.is_deterministic and not is_declared else {}
+    return {"model": {**state.calibration.recorded(), **equal}}
 
 
 def restore_calibration(state: S, model: Model | None, record: Record) -> S:

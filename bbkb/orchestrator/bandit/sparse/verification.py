@@ -39,7 +39,7 @@ import numpy as np
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.kernels import AnyKernel
 from bbkb.orchestrator.bandit.model.fitting import local_noise
-from bbkb.orchestrator.bandit.model.outputs import Scale, is_outlier, mean_rewards
+from bbkb.orchestrator.bandit.model.outputs import Scale, is_outlier
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, curve_kernel, predict
 from bbkb.orchestrator.bandit.sparse.forecasts import without_new_arms
 from bbkb.orchestrator.bandit.sparse.state import (
@@ -138,10 +138,10 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     """Return the pulled arm to recommend if it may differ from the arm with the largest mean
     reward; otherwise None. It is the arm with the largest estimate (`Estimates`) if the fitted
     noise is large; without individual effects, among the arms with the best rewards, because the
-    model may mistake a narrow optimum for noise. Two exceptions: repeated pulls always had the same
-    reward, or no arm was pulled twice and the arms around the best one show no noise
-    (`local_noise`). Arms whose mean reward is implausibly far above all others are ignored, as are
-    arms whose pulls were all stopped early, and arms outside the space.
+    model may mistake a narrow optimum for noise. Two exceptions: rewards are deterministic, or arms do not
+    repeat and those around the best one show no noise (`local_noise`). Unless rewards are deterministic, arms
+    whose mean reward is implausibly far above all others are ignored. So are arms whose pulls were all stopped
+    early, and arms outside the space.
     Return None if there are several objectives or constraints.
     """
     is_single = state.goals.is_single
@@ -149,15 +149,17 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     is_outside = np.isin(arms, state.outside)
     if state.calibration is None or not is_single or is_outside.all():
         return None
+    means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
+    if state.is_deterministic:
+        return int(arms[np.argmax(np.where(is_outside, -np.inf, means))]) if is_outside.any() else None
     if state.curve_evidence is not None:
         return _recommendation_by_curves(state, state.curve_evidence)
-    means = state.pulls.reward_sums[arms] / state.pulls.counts[arms]
     outlier = is_outlier(means) | is_outside
     if has_known_noise(state.pulls):  # the posterior weighs each result by its deviation
         expected, _ = (sparse_belief(state) if belief is None else belief)(arms)
         return int(arms[np.argmax(np.where(outlier, -np.inf, expected))])
     is_fitted = state.pulls.total >= CHECKED_FROM
-    is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
+    is_luck = is_fitted and is_noisy(state.calibration.fitted)
     plausible = means[~outlier]
     layout = state.layout
     kernel = state.model.kernel
@@ -307,18 +309,11 @@ def has_best(state: SparseState) -> bool:
 def may_verify(state: SparseState) -> bool:
     """Return whether single values are noisy enough that the best arms deserve further evaluations.
 
-    Both the fitted noise and the repeats so far must indicate it. A repeat that returned the same
-    value shows that values are exact, unless different arms share values (counts, accuracies).
+    Both the fitted noise and the repeats so far must indicate it.
     """
-    pulls = state.pulls
-    if state.calibration is None or not has_best(state):
+    if state.calibration is None or not has_best(state) or state.is_deterministic:
         return False
-    if not is_noisy(state.calibration.fitted) or _pooled_noise(state, weight=1.0) <= NEGLIGIBLE_NOISE:
-        return False
-    if pulls.varies or not pulls.repeats:
-        return True
-    means = mean_rewards(pulls)
-    return len(np.unique(means)) < len(means)
+    return is_noisy(state.calibration.fitted) and _pooled_noise(state, weight=1.0) > NEGLIGIBLE_NOISE
 
 
 def next_arm(
@@ -338,7 +333,10 @@ def next_arm(
         belief: returns mean and variance of arms; None for those of the sparse posterior.
     """
     arms = OpenArms.of(state, open_pulls, verify)
-    repeat = repeat_due(state, open_pulls, verify, lambda: Estimates.of(state, belief)) if arms.left else None
+    if arms.left:
+        repeat = repeat_due(state, open_pulls, verify, lambda: Estimates.of(state, belief))
+    else:
+        repeat = check_due(state, open_pulls, verify)
     if repeat is not None:
         return repeat
     return best(arms.blocked), arms.reason
@@ -388,6 +386,26 @@ def repeat_due(
         return None
     contender = estimates().contender(open_pulls, state.blocked_arms())
     return None if contender is None else (contender, VERIFICATION)
+
+
+def check_due(state: SparseState, open_pulls: Sequence[int], share: float) -> tuple[int, str] | None:
+    """Return the arm that the next pick repeats, and the reason, in a space whose arms are not repeated for an
+    estimate; None if it repeats none.
+
+    If the fit shows noise, the recommended arm may not be the one with the best mean reward. That arm is then
+    pulled again until its rewards differ, or show that rewards are deterministic.
+    """
+    layout = state.layout
+    if layout is None or layout.repeats or layout.is_deterministic is not None or not has_best(state):
+        return None
+    if state.pulls.total < CHECKED_FROM or state.pulls.varies or state.pulls.noise is not None:
+        return None
+    if state.calibration is None or not is_noisy(state.calibration.fitted) or state.is_deterministic:
+        return None
+    arms = np.setdiff1d(state.pulls.finished_arms, np.union1d(state.set_aside, state.outside), assume_unique=True)
+    if not len(arms) or not is_verification_due(state, open_pulls, share):
+        return None
+    return int(arms[np.argmax(state.pulls.reward_sums[arms] / state.pulls.counts[arms])]), VERIFICATION
 
 
 def is_verification_due(state: SparseState, open_pulls: Sequence[int], share: float) -> bool:

@@ -53,6 +53,7 @@ from bbkb.orchestrator.bandit.sparse.verification import (
     WIDTH,
     Estimates,
     OpenArms,
+    check_due,
     has_best,
     may_verify,
     repeat_due,
@@ -192,9 +193,9 @@ class Workspace:
 
 
 def repeat(workspace: Workspace) -> Named | None:
-    """Name one of the best arms, because values are noisy or exploration ends."""
+    """Name one of the best arms, because values are noisy or may be, or exploration ends."""
     if not workspace.is_exploring:
-        return None
+        return check_due(workspace.state, workspace.pulls, workspace.verify)
     return repeat_due(workspace.state, workspace.pulls, workspace.verify, lambda: workspace.estimates)
 
 

@@ -9,7 +9,7 @@ import pytest
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.model.outputs import mean_rewards
-from bbkb.orchestrator.bandit.sparse.state import PATIENCE, Peak, SparseState
+from bbkb.orchestrator.bandit.sparse.state import NEGLIGIBLE_NOISE, PATIENCE, Peak, SparseState
 from bbkb.orchestrator.bandit.sparse.verification import (
     OWN_PULLS,
     RECOMMENDED_OWN_PULLS,
@@ -63,6 +63,34 @@ def test_quarter_of_the_picks_repeats_the_best_arms_if_values_are_noisy() -> Non
     estimates = Estimates.of(state)
     rank = estimates.means.argsort()[::-1].argsort()
     assert {pick.arm for pick in repeated[-3:]} <= set(estimates.arms[rank < 8].tolist())
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.3])
+@pytest.mark.parametrize("is_deterministic", [None, True, False])
+def test_best_arm_is_pulled_twice_to_find_out_whether_rewards_are_deterministic(
+    is_deterministic: bool | None, deviation: float
+) -> None:
+    """Each arm's own effect looks like noise. Arms are not repeated for an estimate."""
+    rng, chooser = np.random.default_rng(5), strategy()
+    values = np.array([truth(arm) for arm in range(len(GRID))]) + 0.3 * rng.standard_normal(len(GRID))
+    state = chooser.init(Arms.of(GRID, repeats=False, is_deterministic=is_deterministic), rng)
+    told: list[Observation] = []
+    while len(told) < 80:
+        for pick in choice(chooser.ask(state, [], 4)).picks:
+            told.append(Observation(pick.arm, values[pick.arm] + deviation * rng.standard_normal()))
+            if pick.reason:
+                before = told[: len(told) // 4 * 4 - 4 * (len(told) % 4 == 0)]
+                best = max(before, key=lambda one: one.reward or 0.0)
+                assert pick.reason == "verification"
+                assert pick.arm == best.arm
+        state = chooser.tell(state, told[-4:], rng)
+    assert len(told) - len(state.pulls.arms) == state.pulls.repeats == (is_deterministic is None)
+    assert state.is_deterministic == (is_deterministic if is_deterministic is not None else not deviation)
+    if state.is_deterministic:
+        assert chooser.recommend(state) is None
+    else:
+        assert state.calibration is not None
+        assert state.calibration.fitted.noise > NEGLIGIBLE_NOISE
 
 
 def test_repeats_are_left_to_the_model_without_the_option() -> None:

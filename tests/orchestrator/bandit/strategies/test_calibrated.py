@@ -113,8 +113,8 @@ def test_fit_is_recorded_and_not_repeated_by_a_restore(name: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
-def test_arm_is_pulled_once_if_arms_do_not_repeat(name: str) -> None:
-    pulled = run_campaign(build(name), pulls=60, arms=Arms.of(FEATURES, repeats=False))[0]
+def test_arm_is_pulled_once_if_rewards_are_declared_deterministic(name: str) -> None:
+    pulled = run_campaign(build(name), pulls=60, arms=Arms.of(FEATURES, is_deterministic=True))[0]
     assert len(set(pulled)) == len(pulled)
 
 
