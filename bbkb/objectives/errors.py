@@ -95,7 +95,7 @@ _MEANT = {
     **dict.fromkeys(("parallelism", "concurrency"), ("count", "workers")),
     **dict.fromkeys(("trials", "n_trials", "num_samples", "max_evals", "n_calls", "n_iter"), ("evaluations",)),
     **dict.fromkeys(("n", "batch_size", "num"), ("limit",)),
-    **dict.fromkeys(("mode", "goal"), ("direction",)),
+    **dict.fromkeys(("mode", "goal", "maximize", "minimize"), ("direction",)),
     **dict.fromkeys(("random_state", "rng"), ("seed",)),
     **dict.fromkeys(("scheduler", "pruner", "stop"), ("early_stopping",)),
     **dict.fromkeys(("sampler", "search_alg", "algorithm", "optimizer"), ("strategy",)),

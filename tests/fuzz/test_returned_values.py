@@ -115,5 +115,6 @@ def test_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, examples: int
 
     check_examples(examples, ACTED, check)
     writer.append(outcomes)
-    assert list(store.read("c", after=1)) == outcomes
+    # as texts, because a report may hold NaN, which differs from itself
+    assert [repr(event) for event in store.read("c", after=1)] == [repr(outcome) for outcome in outcomes]
     store.close()

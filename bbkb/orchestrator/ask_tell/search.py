@@ -2,8 +2,8 @@
 
 The rules are the same as in every campaign: `policy.decide` decides when the strategy chooses, learns,
 or appends candidates. There are no workers and no clock: an `ask` for n trials is a campaign with n
-free slots, the caller evaluates the trials, and every event has the time 0. A loaded search continues
-exactly as the saved one would have.
+free slots, the caller evaluates the trials, and every event has the time 0. Reports of running trials are
+learned before a choice, too. A loaded search continues exactly as the saved one would have.
 """
 
 import itertools
@@ -16,7 +16,7 @@ import numpy as np
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Parameters, as_given, as_levels
 from bbkb.objectives.space import first_occurrences
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Grows, StrategyState
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Grows, LearnsCurves, StrategyState
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CheckpointsRemoved,
@@ -33,7 +33,16 @@ from bbkb.orchestrator.campaign.events import (
     TrialSucceeded,
     TrialsWithdrawn,
 )
-from bbkb.orchestrator.campaign.policy import Ask, Begin, Dispatch, Grow, Tell, decide, stop_cause
+from bbkb.orchestrator.campaign.policy import (
+    Ask,
+    Begin,
+    Dispatch,
+    Grow,
+    Tell,
+    decide,
+    is_refresh_due,
+    stop_cause,
+)
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, UNLIMITED, Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, Run, Session
 from bbkb.orchestrator.campaign.transitions import apply
@@ -134,7 +143,7 @@ class Search:
         """Return at most `limit` arms, which become pending; none if the strategy waits for
         results. `skip`: the number of arms to choose first and leave out, because other processes
         evaluate them."""
-        self._free_slots(skip + limit)
+        self._prepare(skip + limit)
         while True:
             match decide(self.state, now=0.0):
                 case Dispatch(trials):
@@ -177,7 +186,7 @@ class Search:
         fresh = [row for row, features in enumerate(drawn.features) if features.tobytes() not in known]
         if fresh:
             self._record(Appended({name: tuple(column[fresh].tolist()) for name, column in columns.items()}, ()))
-        self._free_slots(limit)
+        self._prepare(limit)
         while isinstance(command := decide(self.state, now=0.0), Begin | Tell | Grow):
             self._compute(command)
         matching = np.ones(len(self.candidates), np.bool_)
@@ -190,11 +199,17 @@ class Search:
         self._dispatch([trial.id for trial in trials])
         return [trial.arm for trial in trials]
 
-    def _free_slots(self, free: int) -> None:
-        """Set the number of slots such that `free` of them are free."""
+    def _prepare(self, free: int) -> None:
+        """Set the number of slots such that `free` of them are free. If reports of running trials are not
+        learned yet, and a refit is due when each of these trials counts as a result, refit."""
         slots = len(self.state.running) + free
         if slots != self.state.session.slots:
             self.take(PlacesChanged(time=0.0, slots=slots))
+        curves = self.state.trainings.curves
+        learned = set(map(id, self.state.trainings.learned_curves))
+        reporting = sum(trial in curves and id(curves[trial]) not in learned for trial in self.state.running)
+        if reporting and isinstance(self.strategy, LearnsCurves) and is_refresh_due(self.state, reporting):
+            self._compute(Tell(tuple(self.state.finished)))
 
     def enqueue(self, arms: Sequence[int]) -> None:
         """Make the next calls of `ask` return `arms` first."""

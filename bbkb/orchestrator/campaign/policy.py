@@ -294,7 +294,7 @@ def _picks(state: CampaignState, now: float, room: int) -> int:
         # trainings that are stopped early change the choice before the next refresh, as does a waiting retry
         alone = state.settings.stopping is not None or state.settings.budget.steps is not None or state.backlog
         most = 1 if alone else _MOST_TOGETHER
-        together = next((count for count in range(1, most) if _is_refresh_due(state, count)), most)
+        together = next((count for count in range(1, most) if is_refresh_due(state, count)), most)
         return min(together, state.remaining)
     seconds, between = state.durations.choosing + state.durations.refreshing, state.durations.between_outcomes
     backlog = 0
@@ -309,10 +309,10 @@ def _is_learning_due(state: CampaignState) -> bool:
     if state.batch.stalled:
         return True
     removed = state.trainings.removed  # checkpoints, which the strategy has yet to learn
-    return (bool(removed) and not removed.isdisjoint(state.trainings.learned_paused)) or _is_refresh_due(state)
+    return (bool(removed) and not removed.isdisjoint(state.trainings.learned_paused)) or is_refresh_due(state)
 
 
-def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:
+def is_refresh_due(state: CampaignState, further: int = 0) -> bool:
     """Return whether the results that are not learned have grown enough, or will have with `further`
     ones. Only counts decide: durations differ from one run to the next."""
     learned = state.totals.ended - len(state.finished) + state.results.existing.count

@@ -536,6 +536,9 @@ class TuneExperiment(Section):
     metric: Annotated[Text | None, Doc("The metric that its trials reported.")] = None
 
 
+OWN_RESULTS = "the campaign file"
+
+
 @dataclass(frozen=True, kw_only=True)
 class KnownResult(Section):
     """A configuration that was evaluated elsewhere."""
@@ -554,7 +557,7 @@ class GivenResults(Section):
     """Results of another tuner or of the campaign file, in their original order."""
 
     results: Annotated[tuple[KnownResult, ...], LISTED, MinLen(1), Doc("A list of {parameters: …, value: …}.")]
-    source: Annotated[str, DECIDED, Doc("The origin of the results, for display.")] = "the campaign file"
+    source: Annotated[str, DECIDED, Doc("The origin of the results, for display.")] = OWN_RESULTS
     origin: Annotated[str | None, DECIDED, Doc("The table or the run from which they were read.")] = None
 
 

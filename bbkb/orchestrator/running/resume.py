@@ -3,6 +3,7 @@ campaign, and whether there is work left. `bbkb resume --retry-failed` queues fa
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -99,9 +100,10 @@ def prepare(
         )
     parts = build(settings, function) if retried else None  # errors are raised before anything is written
     if retried:
-        count, state = reopen(old, settings, retried)
+        count, others, state = reopen(old, settings, retried)
         trials_done -= count
-        say(f"failed trials to be evaluated again: {count}")
+        listed = ", ".join(f"{number} of kind {kind!r}" for kind, number in sorted(others.items()))
+        say(f"failed trials to be evaluated again: {count}{listed and f'; not again: {listed}'}")
     end = end_of(state, settings)
     if end is not None:
         ended, remedy = end
@@ -137,17 +139,22 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
     return command, f"fix the cause and add --retry-failed, or {_MORE}" if is_failed else _MORE
 
 
-def reopen(run: runs.Run, settings: Settings, kinds: Collection[FailureKind]) -> tuple[int, CampaignState]:
+def reopen(
+    run: runs.Run, settings: Settings, kinds: Collection[FailureKind]
+) -> tuple[int, Mapping[str, int], CampaignState]:
     """Queue the trials of a run whose last attempt failed with one of `kinds` again for the next session.
 
-    Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
-    process is running the campaign, and StoreError if the log cannot be read or written.
+    Returns the number of these trials, the numbers of other failed ones by kind, and the campaign's state
+    afterwards. Raises HeldError if a process is running the campaign, and StoreError if the log cannot be read
+    or written.
     """
     with run.store() as store, contextlib.ExitStack() as resources:
         writer = take(store, run.name, settings=json.dumps(plain(settings)))
         resources.callback(writer.release)
         history = read_history(run)
-        failed = [row for row in history.trials if row.status == "failed" and row.error.partition(":")[0] in kinds]
+        rows = [(row, row.error.partition(":")[0]) for row in history.trials if row.status == "failed"]
+        failed = [row for row, kind in rows if kind in kinds]
+        others = Counter(kind for _, kind in rows if kind not in kinds)
         state = history.campaign
         if failed:
             reopened = TrialsReopened(
@@ -157,7 +164,7 @@ def reopen(run: runs.Run, settings: Settings, kinds: Collection[FailureKind]) ->
             )
             writer.append([reopened])
             state = apply(state, reopened)
-    return len(failed), state
+    return len(failed), others, state
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Range, conditions
 from bbkb.objectives.reference import KnowsParameters
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
@@ -15,7 +16,14 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Multiobjective, PausesTrials, WeighsResults
 from bbkb.orchestrator.campaign.goals import VALUE
-from bbkb.orchestrator.campaign.settings import Asha, Median, ModelStopping, Settings
+from bbkb.orchestrator.campaign.settings import (
+    OWN_RESULTS,
+    Asha,
+    GivenResults,
+    Median,
+    ModelStopping,
+    Settings,
+)
 from bbkb.orchestrator.settings.mistakes import Refusal, align, excerpt
 from bbkb.orchestrator.settings.options import AnyObjective, own_space
 from bbkb.orchestrator.settings.spaces import prior_problems, space_problems
@@ -57,6 +65,17 @@ def problems_between(
     if are_right("enqueue budget") and len(settings.enqueue) > most:
         rule = f"must hold at most budget.evaluations, {most}, configurations"
         yield Refusal(("enqueue",), rule, str(len(settings.enqueue)))
+    if are_right("known_results space"):
+        for number, source in enumerate(settings.known_results):
+            written = source.results if isinstance(source, GivenResults) and source.source == OWN_RESULTS else ()
+            for place, result in enumerate(written):
+                for name, value in result.parameters.items():
+                    parameter = settings.space.get(name)
+                    is_absent = value is None and parameter is not None and bool(conditions(parameter))
+                    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+                    if isinstance(parameter, Range) and not is_number and not is_absent:
+                        keys = ("known_results", number, "results", place, "parameters", name)
+                        yield Refusal(keys, "must be a number", excerpt(value))
     if are_right("space forbid"):
         yield from space_problems(settings.space, settings.forbid)
     rule = deviation_rule(settings, strategy) if settings.objective.deviation is not None else ""

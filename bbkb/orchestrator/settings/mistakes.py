@@ -150,14 +150,14 @@ def unknown_in(model: type | None, keys: Keys, loc: Keys) -> Refusal:
     sections = _sections_at(model, keys[:-1])
     chosen = [section for section in sections if _selector(section)[1] in loc] or sections
     existing = _names_in(chosen)
+    fields = {} if model is None else annotations_of(model)
+    names = {
+        name: _names_in(dataclasses_in(annotation))
+        for name, annotation in fields.items()
+        if get_origin(_bare(annotation)) is not tuple
+    }
     if len(keys) == 1:
         # such as `time`, which means budget.hours; or the same key of a section, unless a section has this meaning
-        fields = {} if model is None else annotations_of(model)
-        names = {
-            name: _names_in(dataclasses_in(annotation))
-            for name, annotation in fields.items()
-            if get_origin(_bare(annotation)) is not tuple
-        }
         owned = ((section, name) for section, inner in names.items() if (name := meaning(key, inner)))
         same = ((section, key) for section, inner in names.items() if key in inner and not meaning(key, list(fields)))
         if meant := next(chain(owned, same), ()):
@@ -165,6 +165,14 @@ def unknown_in(model: type | None, keys: Keys, loc: Keys) -> Refusal:
     owners = [_selector(section) for section in sections if key in _names_in([section])]
     if owners and all(name for name, _ in owners):
         return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
+    if len(keys) > 1 and meaning(key, existing) is None:  # the key of another section, or of the top, in a wrong place
+        places = {name: (name,) for name in fields} | {
+            name: (section, name) for section, inner in names.items() for name in inner if section != "space"
+        }
+        if (name := nearest(key, [*existing, *places])) in places and name not in existing:
+            place = "" if len(places[name]) > 1 else " at the top level"
+            hint = f"did you mean {'.'.join(places[name])!r}{place}?"
+            return Refusal(keys, f"is not a known key; {hint}", meant=places[name])
     return unknown_key(key, existing).below(*keys[:-1])
 
 

@@ -98,7 +98,11 @@ def test_retry_takes_failures_of_the_named_kinds_only(run: Run) -> None:
     assert "again: 2" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "invalid value")
     status = fold(run.events()).status()
     assert (status.trials.succeeded, status.trials.failed) == (6, 4)
-    assert "again: 0" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "timeout")
+    assert "again: 0; not again: 4 of kind 'error'" in bbkb(
+        "resume", str(run.folder), "--retry-failed", "--kind", "timeout"
+    )
+    with pytest.raises(UserError, match="--kind must be one of"):  # no trial ends so
+        bbkb("resume", str(run.folder), "--retry-failed", "--kind", "cancelled")
     with pytest.raises(UserError, match="--kind needs --retry-failed"):
         bbkb("resume", str(run.folder), "--kind", "error")
 
@@ -112,7 +116,7 @@ def test_steps_of_a_reopened_trial_count_once(tmp_path: Path) -> None:
 
 
 def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
-    count, state = reopen(run, load(run.settings_file), set(FailureKind))
+    count, _, state = reopen(run, load(run.settings_file), set(FailureKind))
     assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
     assert verify_run(run).problems == []
     assert fold(run.events()).status().trials.failed == 0

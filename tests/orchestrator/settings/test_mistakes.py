@@ -177,6 +177,9 @@ name: a/b => 3: name must
 objective: {name: branin, command: ls}
 => 3: objective must have exactly one of name, callable and command, got name and command
 objective: {name: brannin} => 3: objective.name must be one of abalone, branin
+objective: {name: branin, evaluations: 3} => 3: objective.evaluations is not a known key; did you mean 'budget.evalu
+objective: {name: branin, seed: 3} => 3: objective.seed is not a known key; did you mean 'seed' at the top
+objective: {name: branin, minimize: true} => did you mean 'direction'?
 objective: {name: branin, options: {noise: 1}}
 => 3: objective.options.noise is not a known key; did you mean 'noise_std'?
 objective: {callable: 'm:f', direction: maximize} => x.yaml: space is required
@@ -231,6 +234,11 @@ objectives: [{metric: a}, {metric: b}]
 => 3: budget.stop_when must not be given beside several objectives
 budget: {evaluations: 5, target: 1}
 objectives: [{metric: a}, {metric: b}] => 3: budget.target must not be given beside several
+space: {x: {low: 0, high: 1}}
+known_results: [{results: [{parameters: {x: 0.5}, value: 1}, {parameters: {x: [1, 2]}, value: 1}]}]
+=> 5: known_results.0.results.1.parameters.x must be a number, got [1, 2]
+space: {x: {low: 0, high: 1}}
+known_results: [{results: [{parameters: {x: "0.5"}, value: 1}]}] => parameters.x must be a number, got "0.5"
 known_results: [{table: x.csv}]
 objectives: [{metric: a}, {metric: b}] => 4: known_results must not be given beside several
 objectives: [{direction: minimize}] => 4: objectives.0.metric is required

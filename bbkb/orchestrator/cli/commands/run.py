@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bbkb.objectives.errors import did_you_mean
 from bbkb.orchestrator.cli import arguments
 from bbkb.orchestrator.cli.arguments import overrides
 from bbkb.orchestrator.errors import RunError, UserError
@@ -13,6 +14,8 @@ from bbkb.orchestrator.running.ray_start import check_address, start_ray
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store import runs
 from bbkb.workers.messages import FailureKind
+
+_KINDS = [kind for kind in FailureKind if kind is not FailureKind.CANCELLED]  # those that a trial ends with
 
 
 def run(
@@ -66,7 +69,8 @@ def resume(
     address: arguments.Address = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Evaluate trials that failed again.")] = False,
     kind: Annotated[
-        list[FailureKind] | None, typer.Option(help="With --retry-failed: only failures of this kind; repeatable.")
+        list[str] | None,
+        typer.Option(help=f"With --retry-failed: only failures of this kind ({', '.join(_KINDS)}); repeatable."),
     ] = None,
     serve: arguments.Serve = False,
     quiet: arguments.Quiet = False,
@@ -81,8 +85,11 @@ def resume(
     settings = load(config or old.settings_file, changed)
     check_address(settings, address)
     if kind and not retry_failed:
-        raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
-    retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
+        raise UserError(f"--kind needs --retry-failed, got --kind {kind[0]!r} alone: add --retry-failed")
+    for name in kind or ():
+        if name not in _KINDS:
+            raise UserError(f"--kind must be one of {', '.join(_KINDS)}, got {name!r}{did_you_mean(name, _KINDS)}")
+    retried = frozenset(map(FailureKind, kind or FailureKind)) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
     ray = start_ray(settings, address)
     # Ray is starting while this module is imported
