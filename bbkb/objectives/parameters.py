@@ -503,6 +503,8 @@ def plain_value(rule: str, value: Any, depth: int = 0) -> Any:
     Raises ValueError unless it is a text that can be stored, a finite number, True, False, None, or a tuple,
     list or mapping of these.
     """
+    if type(value) is str and not NO_TEXT.search(value):  # most values of large lists
+        return value
     value = value.item() if getattr(value, "ndim", 1) == 0 else value
     if isinstance(value, str):
         value = str.__str__(value)
@@ -547,7 +549,7 @@ def _set_levels(parameter: Choice | Ordered | Constant, name: str, values: tuple
             raise ValueError(f"{name} must differ from each other, got {value!r:.100} twice")
         indices[key] = index
         level = value
-        if not isinstance(value, Scalar):
+        if type(value) is not str and not isinstance(value, Scalar):
             text = str(value)
             digest = hashlib.sha256(text.encode()).hexdigest()
             shown = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 10]}…"
@@ -563,6 +565,8 @@ def _set_levels(parameter: Choice | Ordered | Constant, name: str, values: tuple
 def _key(value: object) -> object:
     """Return a hashable object that is the same for equal values, and for a list and a tuple with equal items."""
     match value:
+        case str():
+            return value
         case list() | tuple():
             return (list, *map(_key, value))
         case Mapping():

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from pickle import PickleBuffer
 from types import CodeType
 from typing import Annotated, Any, ClassVar
 
@@ -51,6 +52,10 @@ class PickledFunction:
         Doc("Folders that are put in front of `sys.path` first, for modules that the function imports."),
     ] = ()
 
+    def with_content(self) -> "SentFunction":
+        """Return a copy for processes that may not have the file. Raises ObjectiveError without it."""
+        return SentFunction(self.path, self.sha256, self.code, self.search_paths, PickleBuffer(self._read()))
+
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function. Raises its errors, and InvalidValueError without a number."""
         function = load_once(self)
@@ -69,13 +74,7 @@ class PickledFunction:
 
     def function(self) -> Callable[..., object]:
         """Return the function. Raises ObjectiveError if its file is missing or was changed."""
-        try:
-            content = Path(self.path).read_bytes()
-        except OSError as error:
-            raise ObjectiveError(
-                f"the campaign's function cannot be read from {self.path} ({error.strerror}): restore the file, or "
-                "start a new campaign from Python"
-            ) from error
+        content = self._read()
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise ObjectiveError(f"{self.path} is not the function that the campaign began with: its content changed")
         for folder in reversed(self.search_paths):
@@ -88,6 +87,25 @@ class PickledFunction:
                 f"the campaign's function in {self.path} cannot be loaded here: {type(error).__name__}: {error}"
             ) from error
         return function
+
+    def _read(self) -> bytes | PickleBuffer:
+        try:
+            return Path(self.path).read_bytes()
+        except OSError as error:
+            raise ObjectiveError(
+                f"the campaign's function cannot be read from {self.path} ({error.strerror}): restore the file, or "
+                "start a new campaign from Python"
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class SentFunction(PickledFunction):
+    """A function with the content of its file, which Ray's object store holds once for each node."""
+
+    content: PickleBuffer = field(default_factory=lambda: PickleBuffer(b""), repr=False, compare=False)
+
+    def _read(self) -> PickleBuffer:
+        return self.content
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,8 @@ class _Loader(yaml.SafeLoader):
         return composed
 
 
-class _Dumper(yaml.SafeDumper):
+# libyaml, where PyYAML has it, is several times as fast
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
     """The safe dumper. Quotes text that either version of YAML would read as another type."""
 
 

@@ -2,7 +2,9 @@
 
 import functools
 import importlib
+import math
 import os
+import pickle
 import subprocess
 import sys
 import sysconfig
@@ -17,6 +19,7 @@ import numpy as np
 import pytest
 
 from bbkb.objectives import pickled
+from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.pickled import code_digest, draft_function
 
 
@@ -94,6 +97,16 @@ def test_function_is_loaded_with_the_folders_that_the_program_has_added(
     assert options.function()(2) == 4
     known = {sysconfig.get_path(name) for name in ("stdlib", "purelib")}
     assert not known.intersection(options.search_paths)
+
+
+def test_function_that_is_sent_with_its_content_needs_no_file(tmp_path: Path) -> None:
+    function = draft_function(functools.partial(math.hypot, 3.0), tmp_path).write()
+    sent = function.with_content()
+    Path(function.path).unlink()
+    arrived = pickle.loads(pickle.dumps(sent, protocol=5))
+    assert arrived.function()(4.0) == 5.0
+    with pytest.raises(ObjectiveError, match="restore the file"):
+        function.function()
 
 
 def test_large_objects_pickled_with_a_function_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

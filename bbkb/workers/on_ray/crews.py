@@ -9,6 +9,7 @@ objective is pickled once per campaign and unpickled once per worker process.
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ import ray
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.objective import Objective
+from bbkb.objectives.pickled import PickledFunction
 from bbkb.objectives.returned import WithMetrics
 from bbkb.workers.evaluate import Publish, evaluate, prepare
 from bbkb.workers.executor import ExecutorError
@@ -27,12 +29,18 @@ Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to the outcome of an attempt
 
 
 def put_objective(objective: Objective) -> Box:
-    """Put the objective into the object store. Raises ExecutorError if it cannot be pickled.
+    """Put the objective into the object store, a function of the caller's program with its pickle: other
+    nodes may not have its file. Raises ExecutorError if it cannot be pickled.
 
     The reference is in a list because Ray would fetch and unpickle a bare one for every call. That
     would take a third of the throughput of cheap evaluations, and objectives that load data on
     first use would load it each time.
     """
+    match objective:
+        case WithMetrics(inner=PickledFunction() as function):
+            objective = replace(objective, inner=function.with_content())
+        case PickledFunction():
+            objective = objective.with_content()
     try:
         return [ray.put(objective)]
     except Exception as error:  # pickling runs the objective's own code, which may raise anything
