@@ -16,7 +16,7 @@ Two rules end the exploration, so that it is O(log T) (docs/guarantees.md). Thei
 with the largest m, the *best* one (`EXPLOITATION`):
 
 * `Peak.explorations`: with k picks since the best mean reward rose, exploring picks become rare.
-* `Estimates.exceeds`: a new arm is not expected to be better, m − 1.5 √(ν/(n + N)) ≥ μ̃ + 1.5 √(σ̃² + τ²).
+* `Estimates.exceeds`: a new arm is not expected to be better, m − 1.75 √(ν/(n + N)) ≥ μ̃ + 1.75 √(σ̃² + τ²).
 
 The displayed estimate of the recommended arm (`estimate`) has three corrections, because the best
 of many estimates is too optimistic:
@@ -61,7 +61,7 @@ EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all 
 # the largest N, the number of pulls from which on an arm's rewards outweigh the model's mean
 OWN_PULLS = 4.0
 WIDTH = 2.0  # standard deviations
-EXCEEDS_WIDTH = 1.5  # standard deviations of both bounds of `Estimates.exceeds`
+EXCEEDS_WIDTH = 1.75  # standard deviations of both bounds of `Estimates.exceeds`
 RECOMMENDED_OWN_PULLS = 8.0  # N for the recommended arm
 FITTED_PULLS = 4.0  # the fitted noise has the weight of this number of repeated evaluations
 MOST_CHECKED = 400  # the largest number of arms whose errors are computed

@@ -256,8 +256,8 @@ def test_best_arm_is_known_if_its_lower_bound_exceeds_the_upper_bound_of_a_new_a
     assert estimates.best(NONE) == 5
     assert estimates.best(np.array([5])) == 3
     assert estimates.best(np.arange(9)) is None
-    for mean in (0.98, 0.99):  # 2 − 1.5 √(0.01/(4 + 0.01/0.36)) − 1.5 √(0.0325 + 0.36) = 0.9855
-        assert estimates.exceeds(5, mean, 0.0325) == (mean < 0.9855)
+    for mean in (0.81, 0.82):  # 2 − 1.75 √(0.01/(4 + 0.01/0.36)) − 1.75 √(0.0325 + 0.36) = 0.816
+        assert estimates.exceeds(5, mean, 0.0325) == (mean < 0.816)
     assert estimates.shows_own_effects
     assert not Estimates(NONE, NONE, np.empty(0), 0.4, 0.1).shows_own_effects
 
