@@ -169,7 +169,10 @@ class Curves:
             panel.set_title(title, fontsize=10)
             panel.set_xlabel("step", fontsize=8)
             panel.set_xscale("log")
-            panel.set_yscale("log" if title != "regret ratio" else "linear")
+            if title == "regret ratio":  # linear, without the wide bands of the first steps
+                panel.set_ylim(0.0, 1.05 * max(line.get_ydata().max() for line in panel.lines))
+            else:
+                panel.set_yscale("log")
             panel.tick_params(labelsize=8)
         for panel in panels[len(quantities) :]:
             panel.axis("off")
