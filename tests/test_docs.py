@@ -1,11 +1,15 @@
-"""README and documentation are true: their code runs, their campaign files are valid, their links
-lead somewhere."""
+"""README and documentation are true: their code runs, their campaign files are valid, their links lead somewhere,
+tutorials work as written, and the reference has all options of strategies."""
 
 import importlib
+import importlib.util
 import re
+import shlex
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import get_args
 
 import numpy as np
@@ -17,7 +21,7 @@ from typer.testing import CliRunner
 
 from bbkb import Result
 from bbkb import load as load_run
-from bbkb.orchestrator.annotations import DECIDED, Section, annotations_of
+from bbkb.orchestrator.annotations import DECIDED, Section, annotations_of, documentation_of
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Observation
@@ -256,3 +260,75 @@ def keys_of(section: type) -> list[tuple[str, ...]]:
         else:
             keys.append((name,))
     return keys
+
+
+EXTENSION = Path(__file__).parents[1] / "docs" / "extensions" / "options.py"
+
+
+@pytest.fixture(scope="module")
+def extension() -> ModuleType:
+    pytest.importorskip("griffe", reason="griffe comes with the extra docs")
+    spec = importlib.util.spec_from_file_location("reference_options", EXTENSION)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_option_of_a_strategy_has_a_row_with_its_description(extension: ModuleType, name: str) -> None:
+    strategy = STRATEGIES[name]
+    rows = {row.name: row.description for row in extension.parameters(strategy)}
+    assert rows == documentation_of(strategy)
+
+
+def test_row_has_type_and_default_of_the_field(extension: ModuleType) -> None:
+    rows = {row.name: row for row in extension.parameters(STRATEGIES["bbkb"])}
+    assert (rows["delta"].annotation, rows["delta"].value) == ("float", "0.01")
+    assert rows["resampling"].value == "'arms'"
+
+
+def test_page_of_a_class_has_the_rows(extension: ModuleType) -> None:
+    griffe = sys.modules["griffe"]
+    loaded = griffe.load("bbkb", extensions=griffe.Extensions(extension.OptionsFromAnnotations()))
+    strategy = loaded["orchestrator.bandit.strategies.gp_ucb.GPUCB"]
+    tables = [section.value for section in strategy.docstring.parsed if section.kind.value == "parameters"]
+    assert {row.name for table in tables for row in table} == set(documentation_of(STRATEGIES["gp_ucb"]))
+
+
+# a file's block follows a line with its name and a colon; a block in `sh` is run
+STEP = re.compile(r"(?:^`(?P<file>[\w.]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, str] = ("", "")) -> str:
+    """Follow a tutorial in `folder`, and return the output of its commands."""
+    monkeypatch.chdir(folder)
+    printed = ""
+    for step in STEP.finditer((REPOSITORY / "docs" / "tutorials" / page).read_text(encoding="utf-8")):
+        if step["file"]:
+            Path(step["file"]).write_text(step["text"], encoding="utf-8")
+        elif step["language"] == "sh":
+            for line in step["text"].splitlines():
+                command, *arguments = shlex.split(line.replace(*replace) if replace[0] else line)
+                assert command == "bbkb", "only our commands are run"
+                done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
+                assert done.exit_code == 0, f"{line}\n{done.output}\n{done.exception!r}"
+                printed += done.output
+    return printed
+
+
+def test_tutorial_first_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = follow("first_campaign.md", tmp_path, monkeypatch)
+    for part in ("is valid", "dry run: nothing was written", "30 of 40 done", "--learning_rate", "picture "):
+        assert part in printed
+    files = {path.name for path in (tmp_path).iterdir()}
+    assert files >= {"train.py", "campaign.yaml", "runs", "trials.csv", "curves.html"}
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_tutorial_network_on_a_cluster(tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = follow("network_on_a_cluster.md", tmp_path, monkeypatch, ("127.0.0.1:6379", ray_cluster))
+    assert "finished" in printed
+    assert "--width" in printed
+    assert (tmp_path / "runs" / "digits" / "trials" / "000003" / "network.joblib").is_file()

@@ -1,5 +1,5 @@
-"""A campaign as a Ray job on a cluster that requires a token: it is submitted, drained, and resumed
-by the same command."""
+"""A campaign as a Ray job on a cluster that requires a token: submitted, drained, and resumed by the same command; and
+the example for `ray up`."""
 
 import collections
 import json
@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+import ray
+import yaml
 
 from tests.deploy.live_ray import environment_of, head
 from tests.deploy.namespaces import wait_for
 
-pytestmark = [pytest.mark.deploy, pytest.mark.timeout(900)]
 TOKEN = "5eC7e7" * 10
 EVALUATIONS = 24
 CAMPAIGN = f"""
@@ -136,6 +138,8 @@ def count_successes(cluster: Cluster) -> int:
     return int(json.loads(cluster.run("bbkb", "status", "runs/first", "--json"))["succeeded"])
 
 
+@pytest.mark.deploy
+@pytest.mark.timeout(900)
 def test_job_drains_when_stopped_and_the_same_command_resumes_it(cluster: Cluster) -> None:
     first = cluster.submit()
 
@@ -162,6 +166,8 @@ def test_job_drains_when_stopped_and_the_same_command_resumes_it(cluster: Cluste
     _check_token_is_nowhere(cluster)
 
 
+@pytest.mark.deploy
+@pytest.mark.timeout(900)
 def test_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
     job = cluster.submit_script()
     wait_for(lambda: cluster.status(job) in ("SUCCEEDED", "FAILED"), "end of the script", 300.0)
@@ -171,6 +177,8 @@ def test_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
     cluster.run("bbkb", "verify", "runs/scripted")
 
 
+@pytest.mark.deploy
+@pytest.mark.timeout(900)
 def test_dashboard_answers_nothing_without_the_token(cluster: Cluster) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{cluster.dashboard}/api/jobs/")
@@ -185,3 +193,23 @@ def _check_token_is_nowhere(cluster: Cluster) -> None:
     assert any(path.name == "report.html" for path in files)
     assert any(path.name == "run.log" for path in files)
     assert [path for path in files if TOKEN.encode() in path.read_bytes()] == [cluster.folder / "token"]
+
+
+FILE = Path(__file__).parents[2] / "deploy" / "ray-cluster.yaml"
+SCHEMA = Path(ray.__file__).parent / "autoscaler" / "ray-schema.json"
+
+
+def test_schema_of_ray_accepts_the_cluster_file() -> None:
+    cluster = yaml.safe_load(FILE.read_text())
+    schema = json.loads(SCHEMA.read_text())
+    jsonschema.validate(cluster, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**cluster, "min_wokers": 2}, schema)
+
+
+@pytest.mark.parametrize("key", ["head_start_ray_commands", "worker_start_ray_commands"])
+def test_machines_start_ray_with_a_token_and_our_settings(key: str) -> None:
+    starts = [command for command in yaml.safe_load(FILE.read_text())[key] if "ray start" in command]
+    assert len(starts) == 1
+    assert "RAY_AUTH_MODE=token" in starts[0]
+    assert ". ~/ray.env" in starts[0]

@@ -1,4 +1,4 @@
-"""`bbkb.objectives.space` and `parameters`: a search space becomes the finite set of arms of a bandit."""
+"""A search space becomes the finite set of arms of a bandit, which grows around the best ones; priors on values."""
 
 import enum
 import itertools
@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from bbkb.objectives import coding, sampling
-from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import (
     Choice,
     Clause,
@@ -23,15 +23,19 @@ from bbkb.objectives.parameters import (
     Range,
     Sampler,
     Scalar,
+    Space,
     as_given,
     as_levels,
     index_of,
 )
-from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.sampling import grow, join, make_candidates
 from bbkb.objectives.space import SearchSpace, enumerate_space
 from bbkb.orchestrator.campaign.settings import plain_space
+from tests.examples import examples
 from tests.objectives import random_spaces
+from tests.objectives.random_spaces import discrete, is_valid, spaces
 from tests.orchestrator.events import settings_from
+from tests.present import present
 
 levels = st.lists(st.integers(-5, 5) | st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5, unique=True)
 ENDLESS: list[object] = []
@@ -272,3 +276,185 @@ def test_center_replaces_the_first_point_of_a_sequence_only_on_request() -> None
     assert with_center.log_prior is None
     assert with_center.parameters(0) == {"x": 0.5, "n": 200}
     assert np.array_equal(with_center.features[1:], without.features[1:])
+
+
+def grow_some(*arguments: Any) -> Candidates:
+    """Return the result of `grow`, which must not be None."""
+    grown = grow(*arguments)
+    assert grown is not None
+    return grown
+
+
+def first_pool(space: SearchSpace, seed: int = 0, size: int = 40) -> Candidates | None:
+    try:
+        return make_candidates(space, size, "random", seed)
+    except ObjectiveError:
+        return None  # nearly everything is forbidden, or nothing varies
+
+
+def lengthscales_of(candidates: Candidates, value: float = 0.5) -> list[float]:
+    return [value] * (int(candidates.parameter_of.max()) + 1)
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(spaces() | spaces(kinds=discrete), st.integers(0, 1000), st.floats(0.02, 30))
+def test_growth_gives_valid_new_arms_without_duplicates(space: SearchSpace, seed: int, lengthscale: float) -> None:
+    pool = first_pool(space, seed)
+    assume(pool is not None)
+    assert pool is not None
+    rng = np.random.default_rng(seed)
+    for _ in range(2):
+        around = rng.integers(len(pool), size=5).tolist()
+        grown = grow(space, pool, around, lengthscales_of(pool, lengthscale), 64, rng)
+        if grown is None:
+            continue
+        assert 1 <= len(grown) <= 64
+        for arm in range(len(grown)):
+            assert is_valid(space, grown.parameters(arm)), grown.parameters(arm)
+        larger = join(space, pool, grown)
+        assert len(np.unique(larger.features, axis=0)) == len(larger) == len(pool) + len(grown)
+        for arm in range(len(pool)):
+            assert larger.parameters(arm) == pool.parameters(arm)
+        pool = larger
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(spaces(), st.integers(0, 1000))
+def test_appended_arms_are_rebuilt_bit_for_bit_from_json(space: SearchSpace, seed: int) -> None:
+    pool = first_pool(space, seed)
+    assume(pool is not None)
+    assert pool is not None
+    grown = grow(space, pool, [0], lengthscales_of(pool), 32, np.random.default_rng(seed))
+    assume(grown is not None)
+    assert grown is not None
+    written = json.loads(json.dumps({name: column.tolist() for name, column in grown.columns.items()}))
+    again = space.rebuild(written)
+    np.testing.assert_array_equal(again.features, grown.features)
+    assert [again.parameters(arm) for arm in range(len(again))] == [grown.parameters(arm) for arm in range(len(grown))]
+
+
+def test_short_lengthscales_keep_real_steps_short() -> None:
+    space = SearchSpace({"x": Range(0, 1), "y": Range(0, 1)})
+    pool = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 16)
+    grown = grow_some(space, pool, [4], [0.02, 1.0], 400, np.random.default_rng(0))
+    stepped = grown.features[:200]  # the first half are Gaussian steps
+    distance = np.abs(stepped - pool.features[4])
+    assert distance[:, 0].max() < 0.05
+    assert distance[:, 1].max() > 0.5
+    assert 0.001 < np.median(distance[:, 1]) < 0.2
+
+
+def test_growth_on_a_grid_moves_one_or_two_parameters() -> None:
+    names = "abcdef"
+    space = SearchSpace({name: Ordered(tuple(range(10))) for name in names})
+    pool = make_candidates(space, 50, "random")
+    grown = grow_some(space, pool, [7], [0.02] * 6, 200, np.random.default_rng(1))
+    parent = pool.parameters(7)
+    for arm in range(min(40, len(grown))):
+        moved = [name for name in names if grown.parameters(arm)[name] != parent[name]]
+        assert len(moved) in (1, 2), "the first half are steps"
+
+
+def test_growth_can_draw_every_value_of_a_choice() -> None:
+    space = SearchSpace({"m": Choice(tuple("abcde")), "x": Range(0, 1)})
+    pool = make_candidates(space, 8)
+    grown = grow_some(space, pool, [0], [0.5, 0.5], 300, np.random.default_rng(2))
+    assert set(grown.columns["m"]) == set("abcde")
+
+
+def test_exhausted_space_gives_no_new_arms() -> None:
+    space = SearchSpace({"m": Choice(("a", "b")), "n": Range(1, 3, integer=True)})
+    assert grow(space, make_candidates(space), [0, 1], [0.5, 0.5], 100, np.random.default_rng(0)) is None
+
+
+@pytest.mark.parametrize("weight", [0.1, 10.0])
+def test_narrow_forbidden_space_still_grows(weight: float) -> None:
+    space = SearchSpace({"x": Range(0, 1), "y": Range(0, weight)}, ({"x": {"above": 0.05}},))
+    pool = make_candidates(space, 20)
+    grown = grow_some(space, pool, [0, 1, 2], [1.0, 1.0], 64, np.random.default_rng(0))
+    assert len(grown) > 32
+    assert (grown.columns["x"].astype(float) <= 0.05).all()
+
+
+SPACE = SearchSpace(
+    {
+        "lr": Range(1e-4, 1.0, log=True, prior=0.01, confidence="high"),
+        "model": Choice(("svm", "forest", "knn"), prior="forest"),
+        "depth": Range(1, 9, integer=True, when={"model": "forest"}, prior=3, confidence="low"),
+        "x": Range(0.0, 1.0),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        Range(0.0, 1.0, prior=0.9),
+        Range(1, 40, integer=True, prior=4, confidence="high"),
+        Ordered((1, 2, 4, 8, 16), prior=8, confidence="low"),
+    ],
+    ids=["real", "integer", "ordered"],
+)
+def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
+    codes = coding.draw_near_prior(parameter, (np.arange(20_000) + 0.5) / 20_000)
+    bins = np.unique(codes) if not coding.is_real(parameter) else np.linspace(0.025, 0.975, 20)
+    counts = np.array([np.isclose(codes, code, atol=0.025).mean() for code in bins])
+    density = present(coding.log_density({"x": parameter}, bins[:, None]))
+    expected = np.exp(density)
+    if not coding.is_real(parameter):  # a value at an end has half of the room of the others
+        expected[[0, -1]] /= 2
+    assert counts / counts.sum() == pytest.approx(expected / expected.sum(), abs=0.01)
+
+
+def test_expected_choice_is_drawn_more_often_by_its_ratio() -> None:
+    codes = coding.draw_near_prior(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
+    assert np.bincount(codes.astype(int)).tolist() == [200, 400]
+
+
+def test_log_density_is_relative_to_the_expected_configuration() -> None:
+    best = present(SPACE.candidate({"lr": 0.01, "model": "forest", "depth": 3, "x": 0.2}).log_prior)
+    assert best == pytest.approx(0.0)
+    tenth = present(SPACE.candidate({"lr": 0.1, "model": "forest", "depth": 3, "x": 0.9}).log_prior)
+    assert tenth == pytest.approx(-0.5 * (0.25 / coding.DEVIATIONS["high"]) ** 2)
+    without_depth = present(SPACE.candidate({"lr": 0.01, "model": "svm", "x": 0.2}).log_prior)
+    assert without_depth == pytest.approx(-np.log(4.0) - 0.5)
+
+
+def test_candidates_begin_with_the_expected_values_and_half_of_them_are_near() -> None:
+    candidates = make_candidates(SPACE, 512)
+    first = candidates.parameters(0)
+    assert (first["lr"], first["model"], first["depth"]) == (pytest.approx(0.01), "forest", 3)
+    is_near = np.abs(np.log10(candidates.columns["lr"].astype(float)) + 2.0) < 0.5  # one deviation
+    assert 0.4 < is_near.mean() < 0.55  # half of 68 %, and half of 25 %
+    kinds = candidates.columns["model"].tolist()
+    assert 0.4 < kinds.count("forest") / 512 < 0.58
+
+
+def test_finite_space_begins_near_the_expected_values_and_has_all_configurations() -> None:
+    space: Space = {"n": Range(1, 50, integer=True, prior=7, confidence="high"), "c": Choice(("a", "b"), prior="a")}
+    candidates = make_candidates(space)
+    assert len(candidates) == 100
+    assert candidates.parameters(0) == {"n": 7, "c": "a"}
+    assert np.abs(candidates.columns["n"][:10].astype(int) - 7).mean() < 15
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        (Range(0.0, 1.0, prior=2.0), r"space\.p\.prior must be from 0 to 1, got 2\.0"),
+        (Range(1, 9, integer=True, prior=2.5), r"space\.p\.prior must be a whole number, got 2\.5"),
+        (Choice(("a", "b"), prior="c"), r"space\.p\.prior must be one of 'a', 'b', got 'c'"),
+        (Ordered((1, 2), prior=3), r"space\.p\.prior must be one of 1, 2, got 3"),
+    ],
+)
+def test_prior_is_a_value_of_its_parameter(parameter: Parameter, words: str) -> None:
+    with pytest.raises(ObjectiveError, match=words):
+        SearchSpace({"p": parameter, "x": Range(0.0, 1.0)})
+
+
+def test_confidence_is_one_of_three_words_beside_a_prior() -> None:
+    with pytest.raises(ValueError, match="confidence needs prior"):
+        Range(0.0, 1.0, confidence="high")
+    with pytest.raises(ValueError, match="confidence must be low, medium or high, got 'sure'"):
+        Range(0.0, 1.0, prior=0.5, confidence="sure")  # type: ignore[arg-type]
+    assert Range(0.0, 1.0, prior=0.5).confidence == "medium"

@@ -1,4 +1,4 @@
-"""The next command of a campaign: in batch mode, in asynchronous mode, and at its end."""
+"""The next command of a campaign in both modes and at its end; its goals."""
 
 from dataclasses import replace
 
@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bbkb import Constraint, Objective
+from bbkb.orchestrator.annotations import written
+from bbkb.orchestrator.bandit.goals import Goals
 from bbkb.orchestrator.bandit.strategy import Observation
 from bbkb.orchestrator.campaign.events import (
     ComputingBegan,
@@ -15,6 +18,7 @@ from bbkb.orchestrator.campaign.events import (
     StopReason,
     StopRequested,
 )
+from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.policy import (
     MOST_PICKS,
     Ask,
@@ -334,3 +338,53 @@ def test_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
         refresh(0, time=1.0), batch(1, [], reason="no arm is left"),
     )  # fmt: skip
     assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no arm is left")
+
+
+GOALS = CampaignGoals(
+    (Objective("accuracy"), Objective("latency", "minimize", reference=9.0)),
+    (Constraint("memory", at_most=4.0), Constraint("accuracy", at_least=0.5)),
+)
+
+
+def test_goals_name_their_metrics_once() -> None:
+    assert GOALS.for_strategy == Goals(2, 2)
+    assert GOALS.further_metrics == ("latency", "memory")
+    assert not GOALS.is_single
+    assert CampaignGoals().is_single
+
+
+@pytest.mark.parametrize(("objective", "sign"), [(Objective("loss", "minimize"), -1.0), (Objective("gain"), 1.0)])
+def test_reward_is_the_value_with_the_sign_of_the_direction(objective: Objective, sign: float) -> None:
+    goals = CampaignGoals((objective,))
+    assert goals.reward(3.0) == 3.0 * sign
+    assert goals.values(3.0, {}) == (3.0,)
+    assert goals.further(3.0, {"other": 1.0}) == ()
+
+
+def test_result_becomes_rewards_and_margins() -> None:
+    metrics = {"latency": 7.0, "memory": 3.0}
+    assert GOALS.values(0.75, metrics) == (0.75, 7.0)
+    assert GOALS.rewards({"accuracy": 0.75, "latency": 7.0, "other": 1.0}) == {"accuracy": 0.75, "latency": -7.0}
+    assert GOALS.rewards({"latency": 7.0}) == {"latency": -7.0}
+    assert GOALS.further(0.75, metrics) == (-7.0, 1.0, 0.25)
+    assert GOALS.is_feasible(0.75, metrics)
+    assert not GOALS.is_feasible(0.25, metrics)
+    assert not GOALS.is_feasible(0.75, {**metrics, "memory": 4.5})
+    with pytest.raises(KeyError):
+        GOALS.values(0.75, {"memory": 3.0})
+
+
+def test_constraint_has_one_bound_or_two() -> None:
+    between = Constraint("size", at_most=5.0, at_least=2.0)
+    assert [between.margin(value) for value in (1.0, 2.0, 3.0, 5.0, 6.0)] == [-1.0, 0.0, 1.0, 0.0, -1.0]
+    assert str(between) == "size at least 2 and at most 5"
+    assert str(Objective("loss", "minimize")) == "loss minimized"
+    for wrong in ({}, {"at_most": 1.0, "at_least": 2.0}):
+        with pytest.raises(ValueError, match="at_least"):
+            Constraint("size", **wrong)
+
+
+def test_goals_are_written_as_in_a_campaign_file() -> None:
+    assert written(Objective("cost", "minimize")) == {"metric": "cost", "direction": "minimize"}
+    assert written(Constraint("risk", at_most=0.5)) == {"metric": "risk", "at_most": 0.5}
+    assert written({"metric": "risk"}) == {"metric": "risk"}

@@ -1,14 +1,19 @@
-"""The page: complete, safe with any text of the campaign, and independent of any network."""
+"""The page: complete, safe with any text of the campaign, independent of any network; and in a real browser.
+
+Tests in the browser are marked `browser`; skipped with the reason where Chromium or playwright is missing."""
 
 import base64
 import gzip
 import hashlib
+import importlib.util
 import json
 import re
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +24,12 @@ from bbkb.orchestrator.report.page import page as page_of
 from bbkb.orchestrator.report.page import settings_set, snapshot, to_json, trial_table, write_report
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
+from tests.orchestrator.report.conftest import BeginLog, running_server
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 
 CAMPAIGNS = {
     "no trials": SyntheticLog(trials=0, is_closed=False),
@@ -31,7 +41,7 @@ CAMPAIGNS = {
 }
 
 
-class Page(HTMLParser):
+class ParsedPage(HTMLParser):
     """The page as a browser's parser sees it: elements with their attributes, and scripts by id."""
 
     def __init__(self, text: str) -> None:
@@ -64,7 +74,7 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("name", CAMPAIGNS)
 def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None:
     history = CAMPAIGNS[name].history()
-    page = Page(page_of("my campaign", snapshot(history, "c"), ""))
+    page = ParsedPage(page_of("my campaign", snapshot(history, "c"), ""))
     data = page.snapshot
     assert [row[0] for row in data["trials"]["rows"]] == [row.trial for row in history.trials]
     assert [row[-1] for row in data["trials"]["rows"]] == [printable(row.error) for row in history.trials]
@@ -87,13 +97,13 @@ def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None
 @settings(max_examples=examples(15), deadline=None)
 def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
-    expected = [tag for tag, _ in Page(page_of("title", snapshot(plain, "c"), "")).elements]
+    expected = [tag for tag, _ in ParsedPage(page_of("title", snapshot(plain, "c"), "")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
     history.settings = replace(history.settings, objective=ObjectiveSettings(command=text), note=text)
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
-    page = Page(page_of(text, snapshot(history, text), ""))
+    page = ParsedPage(page_of(text, snapshot(history, text), ""))
     assert [tag for tag, _ in page.elements] == expected
     assert page.snapshot["trials"]["rows"][0][-1] == printable(text)
 
@@ -105,7 +115,7 @@ def test_report_escapes_direction_marks_and_invisible_characters() -> None:
         row.pick = replace(row.pick, parameters={**row.parameters, text: text})
         row.worker, row.error = text, text
     page = page_of(text, snapshot(history, text), "")
-    shown = page + json.dumps(Page(page).snapshot, ensure_ascii=False)
+    shown = page + json.dumps(ParsedPage(page).snapshot, ensure_ascii=False)
     assert not set("\u202e\u200b\x1b") & set(shown)
     assert r"a\u202eb\u200bc\x1b" in page
     texts = {"a\u202e": "x\u200b\x1b\\u202e", "b": "Größe 👩\u200d🔬\n"}
@@ -130,7 +140,7 @@ def test_reports_share_a_file_of_plotly(tmp_path: Path) -> None:
     assert "Plotly" in shared.read_text(encoding="utf-8")
     report = (folder / "b.html").read_text(encoding="utf-8")
     assert len(report) < 2e5
-    page = Page(report)
+    page = ParsedPage(report)
     assert [str(attributes["src"]) for _, attributes in page.elements if "src" in attributes] == ["../plotly%20%231.js"]
 
 
@@ -172,3 +182,88 @@ def test_settings_are_those_that_differ_from_their_defaults() -> None:
     assert given["workers"]["count"] == 4
     assert "store" not in given
     assert "note" not in given
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PATIENCE = 120_000  # milliseconds: a busy machine
+HOSTILE = "<img src=x onerror=window.harmed=1>"
+
+with_chromium = pytest.mark.skipif(
+    CHROMIUM is None or importlib.util.find_spec("playwright") is None, reason="Chromium or playwright is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator["Page"]:
+    from playwright.sync_api import sync_playwright
+
+    arguments = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+    arguments += ["--disable-component-update", "--disable-sync", "--enable-unsafe-swiftshader"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        page = browser.new_page(viewport={"width": 390, "height": 844})
+        page.set_default_timeout(PATIENCE)
+        yield page
+        browser.close()
+
+
+@pytest.mark.browser
+@pytest.mark.thorough
+@with_chromium
+def test_page_follows_a_campaign_and_says_that_the_server_has_ended(page: "Page", begin_log: BeginLog) -> None:
+    events = SyntheticLog(trials=60, failure_share=0.2, sessions=1).events()
+    log = begin_log("one", events[:60])
+    with running_server(log.url) as address:
+        page.goto(f"{address}/")
+        page.get_by_role("link", name="one", exact=True).click()
+        page.wait_for_selector("#best .main-svg")
+        page.wait_for_selector("#importance .main-svg")
+        assert page.locator("#state").inner_text() == "running"
+        log.append(events[60:])
+        log.writer.release()
+        page.wait_for_function("document.getElementById('state').textContent === 'finished'")
+        page.wait_for_function("document.getElementById('page-range').textContent.endsWith('of 60')")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")  # nothing wider than a phone
+    page.wait_for_selector("#connection[data-lost=true]")
+
+
+@pytest.mark.browser
+@pytest.mark.thorough
+@with_chromium
+def test_page_shows_hostile_text_as_text_compares_and_opens_a_trial(page: "Page", begin_log: BeginLog) -> None:
+    events = SyntheticLog(trials=30, failure_share=0.5).events()
+    begin_log("one", events)
+    log = begin_log(HOSTILE, events)
+    with running_server(log.url) as address:
+        page.goto(f"{address}/")
+        for name in ("one", HOSTILE):
+            page.get_by_role("checkbox", name=f"compare {name}").check()
+        page.locator("#compare").click()
+        page.wait_for_selector("#best-maximized .main-svg")
+        assert HOSTILE in (page.locator("#differences thead").text_content() or "")
+        page.locator("#home").click()
+        page.get_by_role("link", name=HOSTILE, exact=True).click()
+        page.wait_for_selector("#parameters .main-svg")
+        assert page.locator("#title").inner_text() == HOSTILE
+        assert "<script>alert(1)</script>" in (page.locator("#problems").text_content() or "")
+        page.locator("#trial-table .link").first.focus()
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#trial[open]")
+        assert "Chosen in batch" in page.locator("#trial-body").inner_text()
+        page.keyboard.press("Escape")
+        assert page.evaluate("window.harmed === undefined")
+        assert page.locator("main img").count() == 0
+
+
+@pytest.mark.browser
+@pytest.mark.thorough
+@with_chromium
+def test_printed_report_has_every_picture(page: "Page", tmp_path: Path) -> None:
+    history = SyntheticLog(trials=40).history()
+    write_report(history, tmp_path / "report.html", "printed")
+    page.goto((tmp_path / "report.html").as_uri())  # waits for the load event, as a program that prints does
+    page.evaluate("preparePrint()")
+    figures = page.locator("figure").count()
+    assert figures >= 5
+    assert page.locator("figure:has(.main-svg)").count() == figures
+    assert page.evaluate("[...document.querySelectorAll('.plot')].every((plot) => plot.offsetHeight > 50)")

@@ -1,9 +1,12 @@
 """Figures of values over time: each equals a plain recomputation, and plotly accepts each picture; learning
-curves of trials that were stopped and continued, and why each decision was made."""
+curves of trials that were stopped and continued, and why; time, from which pauses are cut out."""
 
+import html
 import json
 import math
+import sys
 from collections import Counter
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -16,13 +19,16 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.history.facts import as_plain, facts, headline
-from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.fold import History, fold
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import training_remark, trial_columns
+from bbkb.orchestrator.report.figure import Spec, axis_range, label, quantiles, round_values, visible_range
 from bbkb.orchestrator.report.page import figures_of, trial_table
 from bbkb.orchestrator.report.progress import best_so_far, learning_curves
-from bbkb.orchestrator.report.timeline import batch_table, sizes, timeline
+from bbkb.orchestrator.report.timeline import CampaignClock, batch_table, sizes, timeline
+from bbkb.orchestrator.wording import printable
 from tests.examples import examples
 from tests.orchestrator.runs import history_of, tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -307,3 +313,179 @@ def test_learning_curves_axis_shows_the_better_values() -> None:
     assert 0.85 < low < 0.905
     assert 0.911 < high < 0.95
     assert "double-click to see all" in figure.caption
+
+
+LARGEST = sys.float_info.max
+
+
+@given(st.text(max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_label_shows_the_text_without_markup(text: str) -> None:
+    shown = label(text, limit=900)
+    assert "<" not in shown
+    assert html.unescape(shown) == html.unescape(html.escape(printable(" ".join(text.split())), quote=False))
+
+
+@given(st.text(min_size=1), st.integers(1, 30))
+@settings(max_examples=100, deadline=None)
+def test_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
+    assert len(html.unescape(label(text, limit))) <= limit
+
+
+@given(st.lists(st.floats()))
+@settings(max_examples=60, deadline=None)
+def test_rounded_numbers_are_strict_json_and_close_to_the_originals(values: list[float]) -> None:
+    result = json.loads(json.dumps(round_values(values), allow_nan=False))
+    for value, short in zip(values, result, strict=True):
+        assert (short is None) == (value - value != 0)
+        assert short is None or abs(short - value) <= 1e-5 * abs(value)
+
+
+@given(st.lists(st.floats(-LARGEST, LARGEST), min_size=1, max_size=9))
+def test_quantiles_lie_between_the_smallest_and_the_largest_value(values: list[float]) -> None:
+    low, high = quantiles(values, 0.0, 1.0)
+    np.testing.assert_allclose([low, high], [min(values), max(values)], atol=1e-300)
+    inner = quantiles(values, 0.25, 0.75)
+    assert low <= inner[0] <= inner[1] <= high
+    all_values = np.array([-LARGEST, LARGEST, *values])
+    visible_range(all_values, np.ones(len(all_values), dtype=bool), True)  # a warning would be an error
+
+
+def test_rounded_values_keep_the_largest_float_finite() -> None:
+    largest = sys.float_info.max
+    for digits in range(1, 8):
+        numbers = round_values([largest, -largest, 1.5, float("inf")], digits=digits)
+        assert numbers[3] is None
+        assert json.loads(json.dumps(numbers, allow_nan=False)) == numbers
+
+
+@given(st.lists(st.tuples(st.floats(-LARGEST, LARGEST), st.booleans()), min_size=1, max_size=30), st.booleans())
+@settings(max_examples=200, deadline=None)
+def test_visible_range_is_finite_and_contains_the_best_feasible_value(
+    results: list[tuple[float, bool]], is_maximized: bool
+) -> None:
+    values, is_feasible = (np.array(column) for column in zip(*results, strict=True))
+    visible = visible_range(values, is_feasible, is_maximized)
+    feasible = values[is_feasible] if is_feasible.any() else values
+    best = feasible.max() if is_maximized else feasible.min()
+    assert visible is None or visible[0] <= best <= visible[1]
+    assert json.loads(json.dumps(visible, allow_nan=False)) == (visible and list(visible))
+
+
+def test_axis_range_is_none_if_its_margin_exceeds_the_largest_float() -> None:
+    assert axis_range(0.9 * LARGEST, LARGEST) is None
+    assert axis_range(10.0, 0.0) == (-0.5, 10.5)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_visible_range_is_at_most_doubled_by_better_infeasible_values(sign: float) -> None:
+    feasible, infeasible = np.linspace(100.0, 102.0, 20), np.linspace(103.0, 200.0, 20)
+    is_feasible = np.arange(40) < 20
+    visible = visible_range(sign * np.append(feasible, infeasible), is_feasible, sign > 0)
+    assert visible == tuple(sorted((sign * 99.8, sign * 104.2)))
+
+
+def test_visible_range_shows_few_feasible_values_among_the_others() -> None:
+    values = np.array([*np.linspace(0.0, 1.0, 36), 100.0, 100.0001, 1e9])
+    visible = present(visible_range(values, np.isin(values, (100.0, 100.0001)), False))
+    assert visible[0] < 0.0
+    assert 100.0001 < visible[1] < 200.0
+
+
+def test_visible_range_may_follow_the_earliest_values() -> None:
+    values = np.append(np.linspace(-0.6, -0.1, 32), np.linspace(-1e-6, 0.0, 100))
+    is_feasible = np.ones(len(values), dtype=bool)
+    visible = present(visible_range(values, is_feasible, True))
+    assert visible[0] > -1e-4
+    assert visible_range(values, is_feasible, True, earliest=32) is None
+
+
+LOGS_WITH_PAUSES = st.builds(
+    SyntheticLog,
+    trials=st.integers(1, 60),
+    workers=st.integers(1, 12),
+    sessions=st.integers(1, 4),
+    start=st.sampled_from([0.0, 1.75e9]),
+    seed=st.integers(0, 99),
+)
+
+
+@given(LOGS_WITH_PAUSES)
+@settings(max_examples=25, deadline=None)
+def test_campaign_clock_stops_between_sessions(log: SyntheticLog) -> None:
+    history = log.history()
+    clock = CampaignClock.of(history)
+    ends = clock([session.ended for session in history.sessions])
+    assert ends[-1] == pytest.approx(history.status().budget.elapsed_seconds, abs=1e-5)
+    assert clock([session.started for session in history.sessions]) == pytest.approx(np.r_[0.0, ends[:-1]], abs=1e-5)
+    assert clock(history.sessions[0].started - 5) == 0
+    assert clock(history.sessions[-1].ended + 5) == pytest.approx(ends[-1], abs=1e-5)
+
+
+def bars_of(history: History) -> list[Spec]:
+    return [trace for trace in present(timeline(history)).traces if trace["type"] == "bar"]
+
+
+@given(LOGS_WITH_PAUSES)
+@settings(max_examples=25, deadline=None)
+def test_gantt_has_a_bar_for_each_attempt_in_its_workers_lane(log: SyntheticLog) -> None:
+    history = log.history()
+    bars = bars_of(history)
+    lanes = Counter(worker for trace in bars for worker in trace["y"])
+    assert lanes == Counter(attempt.worker for attempt in history.attempts)
+    assert len(bars) == len({attempt.failure for attempt in history.attempts})
+    seconds, _ = CampaignClock.of(history).unit
+    seconds_drawn = sum(sum(trace["x"]) for trace in bars) * seconds
+    assert seconds_drawn == pytest.approx(sum(a.finished - a.started for a in history.attempts), rel=1e-3, abs=1e-4)
+
+
+@pytest.mark.parametrize("stop", ["stopped early", "paused"])
+def test_gantt_does_not_count_a_stopped_attempt_as_success(stop: str) -> None:
+    history = SyntheticLog(trials=12, sessions=1).history()
+    history.attempts[:] = [
+        attempt._replace(stop=stop) if attempt.trial % 2 else attempt for attempt in history.attempts
+    ]
+    bars = {trace["name"].partition(" (")[0]: trace for trace in bars_of(history)}
+    assert len(bars[stop]["y"]) == sum(attempt.trial % 2 and not attempt.failure for attempt in history.attempts)
+    assert all(stop in text for text in bars[stop]["text"])
+    assert bars["succeeded"]["marker"]["color"] != bars[stop]["marker"]["color"]
+
+
+def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
+    history = SyntheticLog(trials=6000, workers=8, failure_share=0.01).history()
+    texts = [text for trace in bars_of(history) for text in trace["text"]]
+    assert len(texts) < len(history.attempts) / 2
+    counts = [int(text.split()[0].removeprefix("<b>")) if "attempts" in text else 1 for text in texts]
+    assert sum(counts) == len(history.attempts)
+
+
+def test_gantt_bar_names_the_machines_and_gpus_of_its_trial() -> None:
+    history = SyntheticLog(trials=2, failure_share=0, workers=1).history()
+    workers = Workers(machines=2, gpus=8, gpus_from="gpus")
+    history.settings = replace(history.settings, workers=workers)
+    for row, gpus in zip(history.trials, (1, 4), strict=True):
+        row.pick = replace(row.pick, parameters={"gpus": gpus})
+    (trace,) = bars_of(history)
+    assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["2 machines, 2 GPUs", "2 machines, 8 GPUs"]
+
+
+def test_gantt_lanes_have_natural_order() -> None:
+    figure = present(timeline(SyntheticLog(workers=11).history()))
+    assert figure.layout["yaxis"]["categoryarray"][::-1][-3:] == ["10.0.0.9", "10.0.0.10", "10.0.0.11"]
+
+
+@given(LOGS_WITH_PAUSES, st.floats(0, 1))
+@settings(max_examples=25, deadline=None)
+def test_utilization_curve_has_the_mean_of_the_campaign_and_counts_running_trials(
+    log: SyntheticLog, share: float
+) -> None:
+    events = log.events()
+    history = fold(events[: 1 + int(share * (len(events) - 1))])
+    figure = timeline(history)
+    if figure is None:
+        assert not history.attempts
+        return
+    (curve,) = (trace for trace in figure.traces if trace["type"] == "scatter")
+    shares = np.array(curve["y"][:-1])
+    assert ((shares >= 0) & (shares <= 100)).all()
+    assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)

@@ -1,5 +1,5 @@
-"""The contract of the store on each available database: SQLite, and PostgreSQL if a server is
-installed."""
+"""The contract of the store on each available database: SQLite, and PostgreSQL if a server is installed; which errors
+of PostgreSQL are retried."""
 
 import contextlib
 import sys
@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
+from psycopg import errors
 
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOutcome
 from bbkb.orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from bbkb.orchestrator.store import connect
+from bbkb.orchestrator.store.connect import translate_errors
 from bbkb.orchestrator.store.store import EventStore, Row
 from tests.orchestrator.store.raw import change
 
@@ -327,3 +330,36 @@ def test_read_only_folder_with_an_odd_name_is_read(tmp_path: Path, monkeypatch: 
     with contextlib.closing(EventStore(file)) as store:
         assert list(store.read("c")) == [stop(0)]
     assert [path.name for path in file.parent.iterdir()] == ["c.sqlite"]
+
+
+URL = "postgresql://u@db/x"
+IDLE = errors.IdleInTransactionSessionTimeout("due to idle-in-transaction timeout")
+
+
+def translated(error: Exception) -> StoreError:
+    with pytest.raises(StoreError) as caught, translate_errors(URL):
+        raise sa.exc.DBAPIError("UPDATE", {}, error)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (errors.ReadOnlySqlTransaction("in a read-only transaction"), "Name the primary"),
+        (IDLE, "idle_in_transaction_session_timeout"),
+        (errors.QueryCanceled("canceling statement due to statement timeout"), "statement_timeout"),
+        (errors.AdminShutdown("terminating connection due to administrator command"), ""),
+    ],
+)
+def test_transient_error_is_retried_and_names_a_remedy(error: Exception, remedy: str) -> None:
+    translation = translated(error)
+    assert translation.is_transient
+    assert remedy in str(translation)
+    assert "folder" not in str(translation)
+
+
+@pytest.mark.parametrize(
+    "error", [errors.InsufficientPrivilege("permission denied"), errors.UndefinedTable("no relation")]
+)
+def test_permanent_error_is_not_retried(error: Exception) -> None:
+    assert not translated(error).is_transient

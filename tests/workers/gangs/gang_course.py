@@ -1,4 +1,4 @@
-"""The process of test_ranks.py and test_trainers.py: gangs of two machines on two nodes.
+"""The process of test_gangs.py: gangs of two machines on two nodes.
 
 python gang_course.py FOLDER PART...
 

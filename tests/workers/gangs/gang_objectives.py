@@ -1,4 +1,4 @@
-"""Objectives that run on several machines, for test_ranks.py: each rank writes its process id into
+"""Objectives that run on several machines, for test_gangs.py: each rank writes its process id into
 the folder `at`."""
 
 import os
