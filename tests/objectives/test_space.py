@@ -143,7 +143,7 @@ def test_grid_has_both_ends_and_the_most_levels_that_fit() -> None:
         ({}, 8, "sobol", "space must hold a parameter that varies"),
         ({"c": Constant(1), "d": Choice((1,))}, 8, "sobol", "space must hold a parameter that varies"),
         ({"x": Range(0, 1)}, 10**11, "sobol", "candidates.size must be <= 10000000, got 100000000000"),
-        ({f"c{at}": Choice(tuple(range(100))) for at in range(90)}, 10**6, "sobol", "candidates.size must be smaller"),
+        ({f"c{at}": Choice(tuple(range(100))) for at in range(60)}, 10**5, "sobol", "candidates.size must be smaller"),
         ({"x": Range(0, 1)}, 0, "sobol", "candidates.size must be >= 1, got 0"),
         ({"x": Range(0, 1)}, 8, "lhs", "candidates.sampler must be sobol, random or grid, got 'lhs'"),
         ({"x": Range(0, 1), "c": Choice((1, 2, 3))}, 5, "grid", "candidates.size must be >= 6 for a grid"),
@@ -248,8 +248,8 @@ def test_first_configuration_has_the_users_values_and_is_the_center_otherwise() 
 @given(random_spaces.spaces(random_spaces.discrete, 3))
 def test_first_configuration_is_the_allowed_one_nearest_to_the_center(space: SearchSpace) -> None:
     everything = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), 300)
-    if everything is None:
-        return
+    assume(everything is not None and len(everything) > 0)  # neither too many nor all forbidden
+    assert everything is not None
 
     def distance(codes: coding.Codes) -> float:
         total = 0.0

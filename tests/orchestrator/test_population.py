@@ -32,7 +32,7 @@ from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
 from bbkb.workers.messages import Trial
 from tests.executors import HERE, workers_of
-from tests.orchestrator.runs import history_of
+from tests.orchestrator.runs import bbkb, history_of
 from tests.waiting import wait_until
 
 ROOT = str(Path(__file__).parents[2])
@@ -77,10 +77,7 @@ def check(folder: Path, history: History, replays: bool = True) -> None:
     with open_run(folder).store() as store:
         assert verify(store, folder.name).problems == []
     if replays:
-        command = [sys.executable, "-m", "bbkb", "replay", str(folder)]
-        environment = {**os.environ, "PYTHONPATH": ROOT}
-        done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-        assert "all results are equal" in done.stdout
+        assert "all results are equal" in bbkb("replay", folder).output
     for row in history.succeeded:
         _, course = json.loads((folder / "trials" / f"{row.trial:06d}" / "theta.json").read_text())
         assert course == schedule(history, row.trial)
@@ -174,7 +171,11 @@ ON_RAY = """
 
 
 @pytest.mark.parametrize(
-    ("executor", "seconds"), [("inline", 0.02), pytest.param("ray", 0.3, marks=pytest.mark.thorough)]
+    ("executor", "seconds"),
+    [
+        pytest.param("inline", 0.02, marks=pytest.mark.thorough),
+        pytest.param("ray", 0.3, marks=pytest.mark.thorough),
+    ],
 )
 def test_killed_coordinator_loses_and_duplicates_nothing(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, executor: str, seconds: float

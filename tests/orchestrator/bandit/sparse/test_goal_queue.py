@@ -174,7 +174,7 @@ def test_pulls_concentrate_where_the_constraint_holds() -> None:
     assert max(outputs(arm, goals)[0] for arm in pulled if outputs(arm, goals)[1] >= 0) == best
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_search_satisfies_a_constraint_that_all_first_results_violate_equally(seed: int) -> None:
     points = np.random.default_rng(seed).random((600, 2))
     is_feasible = np.sum((points - [0.6, 0.4]) ** 2, axis=1) < 0.02

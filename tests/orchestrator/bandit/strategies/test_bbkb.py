@@ -32,6 +32,7 @@ from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintySt
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from tests.examples import spread
 from tests.orchestrator.bandit.eager import eager
 from tests.orchestrator.bandit.sequential_runs import arms_of, choice, effective_dimension, value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
@@ -424,8 +425,10 @@ def test_batch_on_a_plateau_has_the_picks_of_single_asks() -> None:
 MANY = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2))))
 
 
-@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
-@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+KERNELS_AND_RULES = spread([RBF(0.3), RBF(5.0), Matern32(0.5), Linear()], ["global", "global_then_local", "product"])
+
+
+@pytest.mark.parametrize(("kernel", "termination"), KERNELS_AND_RULES)
 @pytest.mark.parametrize("arms", [GRID, AWKWARD])
 def test_lazy_picks_equal_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
     termination: Termination, kernel: AnyKernel, arms: NDArray[np.float64]
@@ -499,8 +502,7 @@ def asynchronous_game(strategy: BBKB) -> list[Any]:
     return decisions
 
 
-@pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
-@pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
+@pytest.mark.parametrize(("kernel", "termination"), KERNELS_AND_RULES)
 def test_screened_decisions_equal_eager_ones_with_pending_and_failed_pulls(
     termination: Termination, kernel: AnyKernel, work: Work
 ) -> None:
@@ -682,8 +684,8 @@ def test_unlearned_values_change_neither_the_model_nor_a_forecast(features: np.n
 def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
     state = learned(strategy(), features, TRIALS)
     predictions = present(state.paused_predictions)
-    spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
-    bounds = predictions.means + 2.0 * spread
+    spreads = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
+    bounds = predictions.means + 2.0 * spreads
     running = [int(predictions.arms[np.argmax(bounds)])]
     competing, taken = PausedTrials(state, running, 2.0), []
     while (best := competing.take(-100.0, 0.0)) is not None:

@@ -71,7 +71,7 @@ def test_batch_of_gp_bucb_is_the_beginning_of_that_of_the_better_rule() -> None:
         SparseModel(Matern52(0.5), ARMS, 0.1),
         0,
     )
-    for state, decision in list(play(ARMS, product, 15))[1:]:
+    for state, decision in list(play(ARMS, product, 11))[1:]:
         full = replace(initial_state(model, ()), pulls=state.pulls, dictionary=np.arange(40))
         other = choice(better.ask(full, (), 10_000))
         short, long = ([pick.arm for pick in picks] for picks in (decision.picks, other.picks))
