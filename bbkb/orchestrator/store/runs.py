@@ -13,6 +13,7 @@ Only the owner can read the folder and its files, which contain no password. The
 renamed.
 """
 
+import functools
 import json
 import os
 import platform
@@ -315,6 +316,7 @@ def _place(store: str, folder: Path) -> Place:
     return folder / _LOG if store == "sqlite" else store
 
 
+@functools.cache
 def _version(name: str) -> str:
     try:
         return metadata.version(name)
