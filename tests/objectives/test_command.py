@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.command import KEPT_BYTES, CommandFailedError, ShellCommand, places
 from bbkb.objectives.objective import Evaluation, EvaluationStopped, InvalidValueError, ObjectiveError, Parameters
+from tests.examples import examples
 from tests.waiting import is_alive, wait_until
 
 PYTHON = shlex.quote(sys.executable)
@@ -30,7 +31,7 @@ def run(command: str, parameters: dict[str, object] | None = None, seed: int = 0
     return ShellCommand(command, **options).evaluate(parameters or {}, seed, report)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
 def test_command_receives_any_text_unchanged(text: str) -> None:
     evaluation = run('test {word} = "$WORD" && echo 1', {"word": text}, environment={"WORD": text})

@@ -55,7 +55,6 @@ def oracle() -> ConfigSpace.ConfigurationSpace:
 FORBID = clauses_of([{"model": "forest", "depth": [8, 9]}])
 
 
-@settings(max_examples=examples(60), deadline=None)
 @given(
     st.fixed_dictionaries(
         {"model": st.sampled_from(["svm", "forest", "knn"])},
@@ -77,7 +76,7 @@ def test_configuration_is_accepted_exactly_if_configspace_accepts_it(configurati
     assert is_valid(SearchSpace(TREE, FORBID), configuration) == accepted
 
 
-@settings(max_examples=examples(100), deadline=None)
+@settings(max_examples=examples(100))
 @given(spaces(), st.sampled_from(["sobol", "random", "grid"]), st.integers(0, 1000))
 def test_candidates_are_valid_distinct_and_determined_by_the_seed(
     space: SearchSpace, sampler: Sampler, seed: int

@@ -217,7 +217,6 @@ def test_pool_over_a_function_of_the_script_works_in_another_process(tmp_path: P
     assert output_of("other.py", OTHER, output_of("script.py", SCRIPT)).split() == ["18.0"] * 3
 
 
-@settings(max_examples=60, deadline=None)
 @given(parameters, st.lists(st.floats(0, 1), min_size=1, max_size=20))
 def test_values_and_codes_are_each_others_inverse(parameter: Parameter, positions: list[float]) -> None:
     values = coding.values(parameter, coding.draw(parameter, np.array(positions)))
@@ -232,7 +231,6 @@ def test_values_and_codes_are_each_others_inverse(parameter: Parameter, position
         assert coding.code_of(parameter, value) == code
 
 
-@settings(max_examples=40, deadline=None)
 @given(discrete)
 def test_codes_reach_all_values_and_are_distinct_when_spread(parameter: Parameter) -> None:
     codes = coding.draw(parameter, np.linspace(0, 1, 20_001))

@@ -52,7 +52,6 @@ nested = st.recursive(
 SAMPLERS = st.sampled_from(["sobol", "random", "grid"])
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordered, levels)), SAMPLERS)
 def test_finite_space_is_enumerated_completely(space: Mapping[str, Choice | Ordered], sampler: Sampler) -> None:
     whole: dict[str, Parameter] = {**space, "n": Range(1, 9, integer=True, log=True)}
@@ -65,7 +64,7 @@ def test_finite_space_is_enumerated_completely(space: Mapping[str, Choice | Orde
     assert len(make_candidates(whole, len(expected), sampler)) == len(expected)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(random_spaces.reals | random_spaces.integers)
 def test_range_maps_its_value_on_its_own_scale(parameter: Range) -> None:
     candidates = make_candidates({"x": parameter}, 50, "random")
@@ -244,7 +243,6 @@ def test_first_configuration_has_the_users_values_and_is_the_center_otherwise() 
     assert allowed["layers"] != 5
 
 
-@settings(max_examples=60, deadline=None)
 @given(random_spaces.spaces(random_spaces.discrete, 3))
 def test_first_configuration_is_the_allowed_one_nearest_to_the_center(space: SearchSpace) -> None:
     everything = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), 300)
@@ -296,7 +294,7 @@ def lengthscales_of(candidates: Candidates, value: float = 0.5) -> list[float]:
     return [value] * (int(candidates.parameter_of.max()) + 1)
 
 
-@settings(max_examples=examples(80), deadline=None)
+@settings(max_examples=examples(80))
 @given(spaces() | spaces(kinds=discrete), st.integers(0, 1000), st.floats(0.02, 30))
 def test_growth_gives_valid_new_arms_without_duplicates(space: SearchSpace, seed: int, lengthscale: float) -> None:
     pool = first_pool(space, seed)
@@ -318,7 +316,6 @@ def test_growth_gives_valid_new_arms_without_duplicates(space: SearchSpace, seed
         pool = larger
 
 
-@settings(max_examples=examples(60), deadline=None)
 @given(spaces(), st.integers(0, 1000))
 def test_appended_arms_are_rebuilt_bit_for_bit_from_json(space: SearchSpace, seed: int) -> None:
     pool = first_pool(space, seed)

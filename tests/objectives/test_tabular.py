@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -104,7 +104,6 @@ def test_invalid_table_file_is_rejected(tmp_path: Path, name: str, message: str)
         read_columns(tmp_path / name)
 
 
-@settings(max_examples=50, deadline=None)
 @example(np.array([0.0, 5e-324]))  # the narrowest and the widest possible columns
 @example(np.array([-1.7e308, 0.0, 1.7e308]))
 @given(arrays.arrays(np.float64, st.integers(2, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))

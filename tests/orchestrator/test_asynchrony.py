@@ -67,7 +67,7 @@ def arms_in_posterior(model: Any) -> list[int]:
     return np.repeat(np.arange(len(X)), model.pulls.counts).tolist()
 
 
-@settings(max_examples=examples(8), deadline=None)
+@settings(max_examples=examples(8))
 @given(
     seed=st.integers(0, 2**16), slots=st.integers(1, 9), sigma=st.floats(0.0, 2.0), failure_rate=st.floats(0.0, 0.4),
     threshold=st.sampled_from([1.5, 3.0]), growth=st.sampled_from([0.0, 0.05, 1e9]),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb.objectives.command import CommandFailedError
@@ -55,7 +55,6 @@ def test_clock_set_back_gives_no_negative_duration_and_the_worker_is_this_proces
     assert outcome.worker == worker_name() == f"{socket.gethostname()}:{os.getpid()}"
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     st.one_of(st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**300), 10**300)),
     st.sampled_from([lambda x: x, np.float64]),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.local import DurationModel, Failures, InlineExecutor, SimulatedExecutor
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
+from tests.examples import examples
 
 
 class InterruptedOnce:
@@ -95,7 +96,6 @@ def outcomes_by_trial(executor: SimulatedExecutor, attempts: Sequence[Attempt]) 
     return {outcome.trial: outcome for batch in all_outcomes(executor) for outcome in batch}
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=25), st.integers(1, 6))
 def test_schedule_equals_that_of_a_queue_before_slots(seconds: list[int], slots: int) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
@@ -108,7 +108,7 @@ def test_schedule_equals_that_of_a_queue_before_slots(seconds: list[int], slots:
     assert executor.now() == max(free)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=25), st.integers(1, 4))
 def test_virtual_worker_evaluates_one_attempt_at_a_time_and_simultaneous_outcomes_arrive_together(
     seconds: list[int], slots: int

@@ -36,6 +36,7 @@ from bbkb.orchestrator.campaign.state import CampaignState, FinishedTrial, Sessi
 from bbkb.orchestrator.campaign.status import idle_seconds
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
+from tests.examples import examples
 from tests.orchestrator.events import (
     asynchronous,
     batch,
@@ -239,7 +240,7 @@ def test_existing_data_are_learned_by_the_next_session_after_an_early_stop() -> 
     assert decide(again, 0.0) == Begin((Observation(0, 1.0, is_existing=True),))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(queued=st.integers(1, 6), evaluations=st.integers(0, 6))
 def test_lowered_budget_limits_dispatching(queued: int, evaluations: int) -> None:
     backlog = tuple(Trial(trial, trial, {}, 1) for trial in range(queued))

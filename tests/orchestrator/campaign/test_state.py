@@ -10,7 +10,7 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
@@ -292,7 +292,6 @@ class Course:
             self.over.append(trial)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32), slots=st.integers(1, 4), evaluations=st.integers(1, 25),
     mode=st.sampled_from(["batch", "async"]), growth=st.sampled_from([0.0, 0.2]),

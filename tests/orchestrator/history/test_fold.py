@@ -42,6 +42,7 @@ from bbkb.orchestrator.history.fold import (
     read_overview,
 )
 from bbkb.orchestrator.store.runs import Run
+from tests.examples import examples
 from tests.orchestrator.events import batch, dispatch, settings_from
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.reported import reported
@@ -59,7 +60,6 @@ LOGS = st.builds(
 
 
 @given(LOGS)
-@settings(max_examples=40, deadline=None)
 def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> None:
     events = log.events()
     status = status_of(functools.reduce(apply, events, CampaignState()))
@@ -70,7 +70,6 @@ def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> 
 
 
 @given(LOGS, st.floats(0, 1))
-@settings(max_examples=40, deadline=None)
 def test_history_tables_agree_with_the_totals_after_every_prefix(log: SyntheticLog, share: float) -> None:
     events = log.events()
     history = fold(events[: 1 + int(share * (len(events) - 1))])
@@ -86,7 +85,7 @@ def test_history_tables_agree_with_the_totals_after_every_prefix(log: SyntheticL
 
 
 @given(LOGS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_history_advanced_by_single_events_equals_the_fold(log: SyntheticLog) -> None:
     created, *later = log.events()
     assert isinstance(created, CampaignCreated)
@@ -98,7 +97,6 @@ def test_history_advanced_by_single_events_equals_the_fold(log: SyntheticLog) ->
 
 
 @given(LOGS, st.floats(0, 1))
-@settings(max_examples=40, deadline=None)
 def test_fold_from_a_stored_state_equals_the_complete_fold(log: SyntheticLog, share: float) -> None:
     events = log.events()
     applied = 1 + int(share * (len(events) - 1))
@@ -172,7 +170,6 @@ def test_fold_reports_an_event_that_cannot_follow_as_damage() -> None:
 
 
 @given(LOGS, st.data())
-@settings(max_examples=60, deadline=None)
 def test_fold_accepts_or_rejects_a_log_with_a_missing_or_moved_event(log: SyntheticLog, data: st.DataObject) -> None:
     created, *later = log.events()
     taken = later.pop(data.draw(st.integers(0, len(later) - 1))) if later else created
@@ -242,7 +239,6 @@ def test_overview_agrees_with_the_history(tmp_path: Path, log: SyntheticLog) -> 
 
 
 @given(st.lists(st.tuples(st.floats(-1e9, 1e9), st.booleans()), max_size=300))
-@settings(max_examples=60, deadline=None)
 def test_trace_of_few_results_has_all_in_order_and_the_feasible_improvements(results: list[tuple[float, bool]]) -> None:
     trace: Trace[int] = Trace()
     best, improvements = -math.inf, []
@@ -256,7 +252,7 @@ def test_trace_of_few_results_has_all_in_order_and_the_feasible_improvements(res
 
 
 @given(st.integers(MOST_BUCKETS, 5 * MOST_BUCKETS), st.integers(0, 9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 def test_trace_is_bounded_and_keeps_the_extremes_of_every_bucket(count: int, seed: int) -> None:
     rewards = [float((place * 7919 + seed * 104729) % 10007) for place in range(count)]
     trace: Trace[int] = Trace()

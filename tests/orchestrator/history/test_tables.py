@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb import Result, tune
@@ -148,7 +148,6 @@ def test_export_without_trials_is_an_empty_table_with_the_same_types(history: Hi
 
 
 @given(st.lists(names | st.sampled_from([*FIRST_COLUMNS, "parameter.value", "metric.x"]), max_size=8, unique=True))
-@settings(max_examples=60, deadline=None)
 def test_export_gives_each_parameter_a_unique_column(parameters: list[str]) -> None:
     columns = trial_columns(one_trial({name: f"is {name}" for name in parameters}))
     assert len(columns) == len(FIRST_COLUMNS) + len(LAST_COLUMNS) + len(parameters)
@@ -158,7 +157,6 @@ def test_export_gives_each_parameter_a_unique_column(parameters: list[str]) -> N
 
 
 @given(st.dictionaries(names, scalars, max_size=4), texts)
-@settings(max_examples=60, deadline=None)
 def test_export_round_trips_any_parameters_and_message(parameters: dict[str, Any], message: str) -> None:
     history = one_trial(parameters, failed_trial(message))
     columns = trial_columns(history)

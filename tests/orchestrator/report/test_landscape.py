@@ -25,6 +25,7 @@ from bbkb.orchestrator.report.landscape import (
     parameter_axis,
     slices,
 )
+from tests.examples import examples
 from tests.orchestrator.runs import history_of, tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
@@ -166,7 +167,7 @@ def test_importance_caption_says_that_stopped_trials_are_left_out() -> None:
 
 
 @given(st.lists(FINITE | st.none(), min_size=1), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_parameter_axis_contains_all_values_and_ticks(values: list[float | None], log: bool) -> None:
     if log:
         values = [None if value is None else abs(value) + 1e-6 for value in values]
@@ -180,7 +181,6 @@ def test_parameter_axis_contains_all_values_and_ticks(values: list[float | None]
 
 
 @given(st.floats(1e-12, 1e12), st.floats(1e-12, 1e12))
-@settings(max_examples=60, deadline=None)
 def test_log_axis_has_positions_of_logarithms_and_labels_of_values(a: float, b: float) -> None:
     axis = parameter_axis("rate", [a, b], Range(min(a, b), 2 * max(a, b), log=True))
     assert axis.positions == pytest.approx([math.log10(a), math.log10(b)], abs=1e-4)

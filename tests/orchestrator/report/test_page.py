@@ -94,7 +94,7 @@ def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None
 
 
 @given(st.sampled_from(NASTY_MESSAGES) | st.text(st.characters(codec="utf-8", categories=["P", "S", "L"]), max_size=30))
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(15))
 def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in ParsedPage(page_of("title", snapshot(plain, "c"), "")).elements]

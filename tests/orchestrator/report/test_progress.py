@@ -44,7 +44,7 @@ LOGS = st.builds(
 
 
 @given(LOGS)
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(15))
 def test_plotly_knows_every_property_of_every_picture(log: SyntheticLog) -> None:
     for figure in figures_of(log.history()):
         spec = json.loads(json.dumps(figure.spec, allow_nan=False))
@@ -71,7 +71,7 @@ def _resolve_colors(node: object) -> None:
 
 
 @given(LOGS)
-@settings(max_examples=examples(25), deadline=None)
+@settings(max_examples=examples(25))
 def test_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> None:
     history = log.history()
     figure = best_so_far(history)
@@ -319,7 +319,7 @@ LARGEST = sys.float_info.max
 
 
 @given(st.text(max_size=80))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_label_shows_the_text_without_markup(text: str) -> None:
     shown = label(text, limit=900)
     assert "<" not in shown
@@ -327,13 +327,12 @@ def test_label_shows_the_text_without_markup(text: str) -> None:
 
 
 @given(st.text(min_size=1), st.integers(1, 30))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
     assert len(html.unescape(label(text, limit))) <= limit
 
 
 @given(st.lists(st.floats()))
-@settings(max_examples=60, deadline=None)
 def test_rounded_numbers_are_strict_json_and_close_to_the_originals(values: list[float]) -> None:
     result = json.loads(json.dumps(round_values(values), allow_nan=False))
     for value, short in zip(values, result, strict=True):
@@ -360,7 +359,7 @@ def test_rounded_values_keep_the_largest_float_finite() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(-LARGEST, LARGEST), st.booleans()), min_size=1, max_size=30), st.booleans())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 def test_visible_range_is_finite_and_contains_the_best_feasible_value(
     results: list[tuple[float, bool]], is_maximized: bool
 ) -> None:
@@ -411,7 +410,7 @@ LOGS_WITH_PAUSES = st.builds(
 
 
 @given(LOGS_WITH_PAUSES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_campaign_clock_stops_between_sessions(log: SyntheticLog) -> None:
     history = log.history()
     clock = CampaignClock.of(history)
@@ -427,7 +426,7 @@ def bars_of(history: History) -> list[Spec]:
 
 
 @given(LOGS_WITH_PAUSES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_gantt_has_a_bar_for_each_attempt_in_its_workers_lane(log: SyntheticLog) -> None:
     history = log.history()
     bars = bars_of(history)
@@ -475,7 +474,7 @@ def test_gantt_lanes_have_natural_order() -> None:
 
 
 @given(LOGS_WITH_PAUSES, st.floats(0, 1))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 def test_utilization_curve_has_the_mean_of_the_campaign_and_counts_running_trials(
     log: SyntheticLog, share: float
 ) -> None:

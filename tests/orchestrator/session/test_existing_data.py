@@ -38,6 +38,7 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs
 from bbkb.workers.messages import FailureKind
+from tests.examples import examples
 from tests.orchestrator.events import dispatch, opening
 from tests.present import present
 
@@ -86,7 +87,7 @@ def table(of: Candidates, arms: list[int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15))
 @given(arms=st.lists(st.integers(0, 59), min_size=1, max_size=40))
 def test_row_finds_its_candidate_by_its_parameters(tmp_path_factory: pytest.TempPathFactory, arms: list[int]) -> None:
     taken = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
@@ -35,7 +35,6 @@ from bbkb.orchestrator.settings.loading import checked_goals, from_mapping, load
 from bbkb.orchestrator.settings.options import load_objective, objective_of
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.yaml_file import Document, check_texts, read, with_overrides, write
-from tests.examples import examples
 from tests.orchestrator.settings.small import HEAD, SMALL
 
 
@@ -223,7 +222,6 @@ _campaign = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=examples(60), deadline=None)
 @given(campaign=_campaign)
 def test_resolved_settings_are_plain_values_and_load_back(campaign: dict[str, Any]) -> None:
     loaded = from_mapping(campaign)
@@ -478,7 +476,6 @@ _plain = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(tree=st.dictionaries(st.text(), _plain, max_size=4))
 def test_written_file_is_read_again_here_and_by_other_readers(
     tmp_path_factory: pytest.TempPathFactory, tree: dict[str, Any]

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import bbkb.strategies
@@ -365,7 +365,6 @@ _tree = st.recursive(
 ).filter(lambda tree: isinstance(tree, dict))
 
 
-@settings(max_examples=60, deadline=None)
 @given(old=_tree, new=_tree)
 def test_differences_are_empty_exactly_for_equal_settings(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert bool(differences(old, new)) == (old != new)

@@ -138,7 +138,7 @@ def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
         store.close()
 
 
-@settings(max_examples=examples(15), deadline=None)
+@settings(max_examples=examples(15))
 @given(
     seed=st.integers(0, 1000),
     kills=st.lists(st.integers(1, 12), max_size=3),

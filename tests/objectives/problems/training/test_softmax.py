@@ -25,6 +25,7 @@ from bbkb.objectives.problems.training.softmax import (
 )
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.bandit.arrays import Floats
+from tests.examples import examples
 
 GOOD = {"learning_rate": 0.3, "batch_size": 32, "dropout": 0.1, "l2": 1e-5}
 
@@ -34,7 +35,7 @@ def digits() -> Any:
     return SoftmaxRegression(epochs=5, dataset="digits").load(DataSource())
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20))
 @given(
     arrays.arrays(np.float64, (5, 3), elements=st.floats(-2, 2)),
     arrays.arrays(np.float64, (4, 3), elements=st.floats(0, 1)),

@@ -32,7 +32,7 @@ from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintySt
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
-from tests.examples import spread
+from tests.examples import examples, spread
 from tests.orchestrator.bandit.eager import eager
 from tests.orchestrator.bandit.sequential_runs import arms_of, choice, effective_dimension, value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
@@ -205,7 +205,7 @@ def test_bbkb_can_be_built_from_a_plain_mapping() -> None:
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6))
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 def test_appended_arms_are_chosen_as_in_a_model_built_with_all_arms(termination: Termination, sizes: list[int]) -> None:
     """The oracle at each round is a model made of all arms at once, with the same pulls and the
     same dictionary."""

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Sequential, Strategy, Wait
+from tests.examples import examples
 from tests.orchestrator.bandit.sequential_runs import arms_of
 
 ARMS = np.random.default_rng(0).random((40, 2))
@@ -96,7 +97,7 @@ class Course:
             self.picks += arms_of(self.last) if isinstance(self.last, Choose) else []
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(turns=st.lists(st.integers(0, 4), min_size=20, max_size=60))
 def test_alternating_asks_of_several_states_choose_as_separate_ones(name: str, turns: list[int]) -> None:
     strategy, states, _ = game(name)

@@ -110,7 +110,7 @@ def test_slurm_script_with_a_container_runs_all_commands_inside(gpus: int) -> No
     check_shell(text)
 
 
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=examples(30))
 @given(run=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=20))
 def test_slurm_names_are_single_words(run: str) -> None:
     text = script(JobResources(), run=run).text
@@ -153,7 +153,7 @@ def test_campaign_that_does_not_run_on_ray_is_rejected() -> None:
         script(JobResources(), executor="inline")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 @given(seconds=st.floats(0.1, 1e6))
 def test_longest_evaluation_ends_within_the_grace_that_slurm_allows(seconds: float) -> None:
     grace = grace_seconds(seconds)

@@ -11,6 +11,7 @@ from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.running.coordinator.starting import DESCRIPTIONS, totals_of
 from bbkb.orchestrator.session.recorder import Span
+from tests.examples import examples
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 LOGS = st.builds(SyntheticLog, trials=st.integers(0, 30), workers=st.integers(1, 5), seed=st.integers(0, 5))
@@ -26,7 +27,7 @@ def statuses(log: SyntheticLog) -> list[Status]:
 
 
 @given(LOGS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_counters_never_fall_and_end_at_the_totals_of_the_log(log: SyntheticLog) -> None:
     courses = [totals_of(status).counters for status in statuses(log)]
     for before, after in itertools.pairwise(courses):
@@ -39,7 +40,7 @@ def test_counters_never_fall_and_end_at_the_totals_of_the_log(log: SyntheticLog)
 
 
 @given(LOGS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30))
 def test_names_and_labels_are_few(log: SyntheticLog) -> None:
     for status in statuses(log):
         totals = totals_of(status)
