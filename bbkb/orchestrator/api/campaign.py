@@ -45,7 +45,6 @@ from bbkb.orchestrator.running.ray_start import check_address, check_room, is_co
 from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.executors import unenforced_limits
-from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.loading import load as load_settings
@@ -427,12 +426,10 @@ class Campaign:
 
     def _create(self, address: str | None) -> tuple[Run, Settings, Parts]:
         """Create the run and its first events. Return the run, its settings and the built parts."""
-        settings = read_sources(self.settings)
-        parts = build_new(settings, self._function)
+        settings, parts, known = build_new(self.settings, self._function)
         check_room(settings, parts.largest, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)
-        known = existing(settings, parts.problem)
         if known is not None and known.left_out:
             warn_user(f"known_results: of {known.source}, {known.not_learned}")
         return create_run(settings, parts, known), settings, parts

@@ -23,7 +23,6 @@ from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.running.ray_start import check_room, join
 from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Parts, build_new
-from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import naming_places
 from bbkb.orchestrator.store import runs
@@ -62,9 +61,7 @@ def run_new(
     """
     console = options.console
     with naming_places(file, assignments):
-        settings = read_sources(settings)
-        parts = build_new(settings)
-        existing_results = existing(settings, parts.problem)
+        settings, parts, known = build_new(settings)
         if is_dry:
             runs.check_writable(settings)
         else:
@@ -72,11 +69,11 @@ def run_new(
             options = replace(options, ray=options.ray or join(settings, options.address, say_here))
         check_room(settings, parts.largest, options.address, or_here=True)
     if is_dry:
-        say_plan(console, settings, parts, existing_results, options.address)
+        say_plan(console, settings, parts, known, options.address)
         return
-    new = create_run(settings, parts, existing_results)
+    new = create_run(settings, parts, known)
     say(console, f"{settings.name}: {describe(settings, parts)}")
-    say_remarks(console, settings, parts, existing_results)
+    say_remarks(console, settings, parts, known)
     say(console, f"run {new.folder}")
     _run_session(new, settings, options, parts)
 

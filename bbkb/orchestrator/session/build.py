@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.errors import did_you_mean
@@ -24,6 +25,7 @@ from bbkb.orchestrator.bandit.start.warm_start import (
     with_warm_start,
 )
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
+from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, ends_of
 from bbkb.orchestrator.campaign.trainings import NO_FIRST_TRAININGS, first_trainings
 from bbkb.orchestrator.engine.engine import Problem
@@ -262,17 +264,27 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
     return Parts(problem, objective, largest_share(settings, candidates), tuple(enqueued))
 
 
-def build_new(settings: Settings, function: Function | None = None) -> Parts:
-    """Return `build` for a campaign that has not begun. A resume is checked less strictly.
+class New(NamedTuple):
+    """A campaign that has not begun."""
 
-    Also raises UserError if early stopping is requested and the trials report no values, or if this
-    machine would run a command and lacks its program.
+    settings: Settings  # with the results of its sources
+    parts: Parts
+    known: ExistingTaken | None  # the results that it knows before it begins
+
+
+def build_new(settings: Settings, function: Function | None = None) -> New:
+    """Read the known results, and return `build` for a campaign that has not begun. A resume is checked
+    less strictly.
+
+    Also raises UserError if a known result cannot be read or matched, if early stopping is requested and
+    the trials report no values, or if this machine would run a command and lacks its program.
     """
+    settings = known_results.read_sources(settings)
     parts = build(settings, function)
     if not settings.workers.traits.on_ray and (missing := missing_program(settings)):
         raise UserError(f"{missing} (install it, or correct the command)")
     check_reports(settings, parts.training_objective)
-    return parts
+    return New(settings, parts, known_results.existing(settings, parts.problem))
 
 
 def _objective_and_candidates(

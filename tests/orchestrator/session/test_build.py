@@ -241,7 +241,7 @@ def softmax_tree(tmp_path: Path, **sections: Any) -> dict[str, Any]:
 
 def decide(tree: dict[str, Any]) -> tuple[ModelStopping, bool]:
     settings = from_mapping(tree)
-    decided = with_training(settings, build_new(settings).training_objective)
+    decided = with_training(settings, build_new(settings).parts.training_objective)
     assert isinstance(decided.early_stopping, ModelStopping)
     return decided.early_stopping, decided.workers.trial_folders
 

@@ -21,7 +21,6 @@ from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.report.terminal import SafeConsole, say
 from bbkb.orchestrator.running.ray_start import check_room
 from bbkb.orchestrator.session.build import build_new
-from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.settings.loading import load, naming_places
 from bbkb.orchestrator.settings.schema import schema as json_schema
 from bbkb.orchestrator.settings.strategies import own_strategy
@@ -49,13 +48,11 @@ def validate(
     with naming_places(file, overrides(set_, workers)):
         if settings.store != "sqlite":
             connect(settings.store).dispose()
-        settings = read_sources(settings)
-        parts = build_new(settings)
+        settings, parts, known = build_new(settings)
         check_room(settings, parts.largest, address, or_here=False)
-        existing_results = existing(settings, parts.problem)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
-    say_remarks(console, settings, parts, existing_results)
+    say_remarks(console, settings, parts, known)
 
 
 def schema() -> None:
