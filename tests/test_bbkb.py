@@ -84,7 +84,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     exported = [
         getattr(bbkb, name) for name in bbkb.__all__ if not is_error(getattr(bbkb, name)) and name not in MODULES
     ]
-    faces: list[Callable[..., Any]] = [*public_names(objective), find_objective, launch.launch, launch.watch]
+    faces: list[Callable[..., Any]] = [*public_classes(objective), find_objective, launch.launch, launch.watch]
     faces += [ObjectiveOptions, ReadsFiles, KnowsParameters]
     for exported_object in (
         *(exported_object for exported_object in exported if callable(exported_object)),
@@ -102,12 +102,10 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
                 yield f"{cls.__qualname__}.{name}", plain
 
 
-def public_names(module: ModuleType) -> list[Callable[..., Any]]:
-    """The classes and functions of a module that users may use, but for those that they only
-    catch."""
-    defined = [item for name, item in vars(module).items() if not name.startswith("_")]
-    defined = [item for item in defined if inspect.isfunction(item) or isinstance(item, type)]
-    return [item for item in defined if item.__module__ == module.__name__ and not is_error(item)]
+def public_classes(module: ModuleType) -> list[Callable[..., Any]]:
+    """The classes of a module that users may use, but for those that they only catch."""
+    named = [item for name, item in vars(module).items() if not name.startswith("_") and isinstance(item, type)]
+    return [item for item in named if item.__module__ == module.__name__ and not is_error(item)]
 
 
 def is_error(item: object) -> bool:
