@@ -296,8 +296,7 @@ class ModelStatus:
     dictionary_size: int
     # the share of results within two deviations of the model's predictions; None if unknown
     calibration: float | None
-    # the number of repeated evaluations if they have shown that values are deterministic, else 0
-    equal_repeats: int
+    exact: str  # why values count as exact; empty if they may be noisy
     # the largest possible gain according to the model's upper bound, on the value's scale
     possible_gain: float | None
     last_gain: int | None  # the number of results since the best value improved
@@ -389,6 +388,8 @@ def status_of(state: CampaignState, now: float | None = None, activity: str = ""
             reference=tuple(objective.value(reward) for objective, reward in pairs),
             feasible=front.feasible / front.results if front.results else None,
         )
+    repeats = 0 if refresh.learned is None else refresh.learned.equal_repeats
+    equal = f"{plural(repeats, 'repeated evaluation')} returned the same value" if repeats else ""
     return Status(
         name=state.settings.name,
         phase=session.phase,
@@ -449,7 +450,7 @@ def status_of(state: CampaignState, now: float | None = None, activity: str = ""
             batch_size=batch.size,
             dictionary_size=refresh.dictionary_size,
             calibration=None if refresh.learned is None else refresh.learned.share,
-            equal_repeats=0 if refresh.learned is None else refresh.learned.equal_repeats,
+            exact="declared by objective.deterministic" if state.settings.objective.deterministic else equal,
             possible_gain=results.gains.possible,
             last_gain=None if results.gains.best is None else max(0, totals.succeeded - risen_at),
             steps_reliability=state.steps_reliability,

@@ -221,8 +221,8 @@ def _best(status: Status) -> Iterator[Fact]:
         yield Fact("recommended", str(recommended), why)
         if not is_best:
             yield Fact("its parameters", assignments(recommended.parameters))
-    if equal := status.model.equal_repeats:
-        yield Fact("noise", "none", f"{plural(equal, 'repeated evaluation')} returned the same value")
+    if status.model.exact:
+        yield Fact("noise", "none", status.model.exact)
     if status.model.last_gain is not None:
         gain = status.model.possible_gain
         more = f"at most {rounded(gain, 3)} more" if gain is not None and gain > 0.0 else "no more"

@@ -109,6 +109,20 @@ def test_continuous_space_is_searched_with_one_repeat_and_a_replay_agrees(object
     assert ("noise: none" in str(result)) == (objective is rough)
 
 
+def two_values(b: int) -> dict[str, float]:
+    return {"near": (b - 2.0) ** 2 + b / 3, "far": (b - 5.0) ** 2 + b / 7}
+
+
+def test_exhausted_space_of_two_objectives_ends_once_repeats_were_equal() -> None:
+    objectives = [{"metric": metric, "direction": "minimize"} for metric in ("near", "far")]
+    result = tune(
+        two_values, {"b": Range(1, 7, integer=True)}, evaluations=40, seed=1, executor="inline", progress=False,
+        settings={"objectives": objectives},
+    )  # fmt: skip
+    assert len(result.trials) == 7 + 2
+    assert {trial.parameters["b"] for trial in result.front} == {2, 3, 4, 5}
+
+
 def test_resume_may_declare_the_objective_deterministic_and_a_replay_agrees(tmp_path: Path) -> None:
     objective = {"name": "branin", "options": {"noise_std": 20.0}}
     whole: dict[str, Any] = {
