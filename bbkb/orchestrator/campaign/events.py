@@ -11,9 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
-
-from pydantic import ConfigDict, Field, TypeAdapter
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.campaign.settings import Recorded
@@ -23,6 +21,9 @@ from bbkb.workers.messages import Outcome, Report, Trial
 from bbkb.workers.messages import TrialFailed as TrialFailed
 from bbkb.workers.messages import TrialStopped as TrialStopped
 from bbkb.workers.messages import TrialSucceeded as TrialSucceeded
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 
 class Phase(StrEnum):
@@ -379,14 +380,18 @@ Event = (
 _CLASSES: dict[str, type[Event]] = {str(cls.__dataclass_fields__["kind"].default): cls for cls in get_args(Event)}
 
 
-# Adapters are built on first use: each takes tens of milliseconds, and most commands need few.
+# Adapters are built on first use: each takes tens of milliseconds, and most commands need few. An optimizer needs none.
 @cache
-def _adapter_of(kind: str) -> TypeAdapter[Event]:
+def _adapter_of(kind: str) -> "TypeAdapter[Event]":
+    from pydantic import TypeAdapter
+
     return TypeAdapter(_CLASSES[kind])
 
 
 @cache
-def _adapter() -> TypeAdapter[Event]:
+def _adapter() -> "TypeAdapter[Event]":
+    from pydantic import ConfigDict, Field, TypeAdapter
+
     return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants"))
 
 
