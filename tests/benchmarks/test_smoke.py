@@ -1,8 +1,10 @@
 """Each benchmark runs on a small problem, and writes its table."""
 
+import copy
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +13,13 @@ from typer.testing import CliRunner
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from bbkb.workers.messages import Attempt, Report, TrialStopped, TrialSucceeded
-from benchmarks import bench, counts
+from benchmarks import bench, counts, frozen
 from benchmarks.bench import CommandMeasurement, Measurement
 from benchmarks.command import app_of
 from benchmarks.curves.__main__ import main as curves
 from benchmarks.curves.campaign import TrainingExecutor
 from benchmarks.curves.problems import CurveProblem
+from benchmarks.mutants import mutants, mutated
 from benchmarks.papers.__main__ import main as papers
 from benchmarks.peers.__main__ import main as peers
 from benchmarks.speed import measure
@@ -132,3 +135,65 @@ def test_counts_finds_rooms_arrows_and_keys(tmp_path: Path, monkeypatch: pytest.
         "properties": {"log": {"anyOf": [{"$ref": "#/$defs/Log"}]}},
     }
     assert counts.settings_keys(schema) == {"log.level"}
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, dict[str, Any]]:
+    return {**frozen.measure(["picks"], "uniform"), **frozen.measure(["mistakes"], "minimise")}
+
+
+def test_frozen_records_the_picks_and_the_place_of_a_mistake(record: dict[str, dict[str, Any]]) -> None:
+    ((name, picks),) = record["picks"].items()
+    assert name == "strategy uniform"
+    assert len(picks) == frozen.EVALUATIONS
+    ((_, (ended, mistake)),) = record["mistakes"].items()
+    assert ended == {"exit": 2}
+    assert (mistake["line"], mistake["key"]) == (3, "objective.direction")
+
+
+def test_frozen_finds_a_changed_pick_and_does_not_count_a_changed_text(record: dict[str, dict[str, Any]]) -> None:
+    assert not list(frozen.differences(record, record))
+    after = copy.deepcopy(record)
+    after["picks"]["strategy uniform"][7][0]["x"] += 1e-6
+    (mistake,) = after["mistakes"].values()
+    mistake[1]["text"] = "another text"
+    (pick, text) = frozen.differences(record, after)
+    assert pick[0]
+    assert "from number 7 on" in pick[1]
+    assert not text[0]
+
+
+SOURCE = """
+LIMIT = 3
+
+
+def clip(x: int = 0, low: float = 1.5) -> float:
+    if not x <= low and x is not None:
+        raise ValueError(f"{x + 1}")
+    print(x)
+    return min(x, low) * 2 if x else -low
+"""
+
+
+def test_mutants_change_one_place_of_a_function_and_no_text_of_an_error(tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "clip.py").write_text(SOURCE)
+    found = mutants(tmp_path, "code")
+    sources = {mutated(SOURCE, mutant) for mutant in found}
+    assert len(sources) == len(found)
+    for source in sources:
+        compile(source, "clip.py", "exec")
+        assert "LIMIT = 3" in source
+        assert "{x + 1}" in source
+    changes = [
+        "x < low",
+        "x is None",
+        "low or x",
+        "max(x, low)",
+        "min(x, low) / 2",
+        "x: int=1",
+        "low: float=2.5",
+        "pass",
+    ]
+    for change in changes:
+        assert sum(change in source and change not in SOURCE for source in sources) == 1, change

@@ -1,4 +1,4 @@
-"""Campaigns whose candidates grow, and the replay of logs."""
+"""A session grows its candidates, and counts the workers of a cluster."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,13 +17,17 @@ from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.engine import pool
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.engine.replaying import replay_until
-from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.errors import ConfigError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.executors import first_workers, placement_of
 from bbkb.orchestrator.session.open import create_run, open_session
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.verify import verify
+from bbkb.workers.executor import ExecutorError
+from bbkb.workers.messages import Share
+from bbkb.workers.on_ray.places import NamedNode, check_fits
 from tests.present import of_type
 
 OBJECTIVE = "def f(x, n, m, s=0.5):\n    return (x - 0.3)**2 + (n/1000 - 0.7)**2 + (s - 0.55)**2 + 0.1 * (m != 'b')\n"
@@ -260,3 +264,58 @@ def test_replay_command_shows_the_posterior_and_the_reasons(run: Run) -> None:
     assert "all results are equal" in shown.output
     assert "the 3 arms with the largest upper bounds" in shown.output
     assert "ended by:" in shown.output
+
+
+def settings_of(**workers: object) -> Settings:
+    return from_mapping(
+        {"name": "gangs", "objective": {"name": "branin"}, "budget": {"evaluations": 4}, "workers": workers}
+    )
+
+
+def test_evaluation_on_several_machines_runs_in_worker_actors() -> None:
+    settings = settings_of(machines=2, cpus=3)
+    placement = placement_of(settings, "gangs", None)
+    assert (placement.kind, placement.machines, placement.is_spread) == ("actor", 2, True)
+    assert placement.share_of(None) == Share(cpus=3.0, gpus=0.0, machines=2)
+    assert first_workers(settings, "gangs") is None
+
+
+def test_trial_whose_parameter_gives_gpus_has_the_machines_too() -> None:
+    workers = settings_of(machines=2, gpus_from="gpus").workers
+    assert workers.share_of({"gpus": 4}) == Share(cpus=1.0, gpus=4.0, machines=2)
+    assert workers.share_of({"gpus": None}) == Share(cpus=1.0, gpus=0.0, machines=2)
+
+
+def test_trainers_of_ray_train_have_a_group_whose_parts_may_share_a_node() -> None:
+    placement = placement_of(settings_of(ray_train=True), "trainers", None)
+    assert (placement.kind, placement.is_spread) == ("actor", False)
+    assert type(placement.crew).__name__ == "TrainerCrew"
+
+
+@pytest.mark.parametrize(
+    ("workers", "rule"),
+    [
+        ({"machines": 2, "executor": "inline"}, "must be 1 without workers.executor ray, got 2"),
+        ({"machines": 2, "executor": "simulated"}, "must be 1 without workers.executor ray, got 2"),
+        ({"machines": 2, "kind": "task"}, "must be actor or auto if workers.machines is above 1"),
+        ({"ray_train": True, "executor": "inline"}, "ray_train needs workers.executor ray"),
+        ({"ray_train": True, "kind": "task"}, "must be actor or auto"),
+        ({"machines": 0}, "workers.machines"),
+        ({"machines": 2, "spread": "wide"}, "workers.spread"),
+    ],
+)
+def test_settings_that_cannot_work_are_rejected(workers: dict[str, object], rule: str) -> None:
+    with pytest.raises(ConfigError, match=rule):
+        settings_of(**workers)
+
+
+def test_machines_that_the_cluster_can_never_provide_are_rejected_with_the_list_of_nodes() -> None:
+    nodes = [NamedNode(f"10.0.0.{number}", {"CPU": 4.0}) for number in range(2)]
+    strict, soft = (
+        placement_of(settings_of(machines=3, cpus=2, spread=spread), "g", None) for spread in ("strict", "soft")
+    )
+    check_fits(soft.largest_need(), nodes)
+    with pytest.raises(
+        ExecutorError, match=r"must fit on 3 nodes, got CPU 2 on each; the nodes have 10.0.0.0, 10.0.0.1"
+    ):
+        check_fits(strict.largest_need(), nodes)

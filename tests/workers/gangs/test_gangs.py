@@ -26,7 +26,7 @@ from bbkb.workers.messages import FailureKind
 from bbkb.workers.on_ray.crews import refuse_trainers
 from bbkb.workers.on_ray.gangs import TrainerCrew, kind_of_trainers_error
 from tests.processes import SOON, run_python
-from tests.workers.on_ray.test_in_flight import actor_died
+from tests.workers.on_ray.test_executor import actor_died
 
 HAS_TORCH = find_spec("torch") is not None
 with_torch = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch, which adds up over machines here, is missing")

@@ -1,22 +1,36 @@
-"""`bbkb.orchestrator.bandit.sparse.picking`: The posterior within a batch: pulls without rewards as rank-
-one updates (BBKB Algorithm 1, line 8).
-
-`bbkb.orchestrator.bandit.sparse.picking`: The exact posterior variances given pulls without
-rewards: every pull is an inducing point.
-"""
+"""What the members of the sparse family share: learning, dictionaries, and how a pick is chosen."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kstest
 
-from bbkb.orchestrator.bandit.kernels import Matern52
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
+from bbkb.orchestrator.bandit.goals import SINGLE, Goals
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.picking import FOLD, BatchPosterior, ConditionedPosterior
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from bbkb.orchestrator.bandit.sparse.state import SparseState, initial_state
+from bbkb.orchestrator.bandit.sparse.strategy import (
+    Resampling,
+    _numbers_of,
+    inclusion_probabilities,
+    resparsify,
+    without_own_pulls,
+)
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Observation, arms_and_rewards, check_arms
 from tests.orchestrator.bandit.conftest import Problem, batch_with_all_arms
+from tests.orchestrator.bandit.eager import eager
+from tests.orchestrator.bandit.sequential_runs import arms_of, effective_dimension
 
 SEEDS = st.integers(0, 10**6)
 
@@ -197,3 +211,243 @@ def test_removed_arms_return_with_the_same_variance_and_pulled_arms_stay(
         posterior.refresh(every)
     at = leaving.positions(staying.arms)
     np.testing.assert_allclose(leaving.variance[at], staying.variance, rtol=1e-7, atol=1e-9)
+
+
+PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
+VARIANCE = np.array([0.1, 0.7, 0.01])  # of the pulled arms
+
+
+@pytest.mark.parametrize(
+    ("resampling", "expected"), [("pulls", [1 - 0.8**3, 1.0, 1 - 0.98**10]), ("arms", [0.6, 1.0, 0.2])]
+)
+def test_pulls_enter_one_by_one_or_with_their_summed_probability(resampling: Resampling, expected: list[float]) -> None:
+    np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, resampling), expected, rtol=1e-12)
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
+def test_drawing_by_arms_includes_an_arm_at_least_as_likely_as_drawing_by_pulls(
+    rows: list[tuple[int, float]], oversampling: float
+) -> None:
+    pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
+    variance = np.array([value for _, value in rows])
+    single = inclusion_probabilities(pulls, variance, oversampling, "pulls")
+    whole = inclusion_probabilities(pulls, variance, oversampling, "arms")
+    assert (single <= whole + 1e-12).all()
+    assert ((single >= 0) & (whole <= 1)).all()
+    assert whole.sum() <= oversampling * (pulls.counts @ variance) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_arms_are_drawn_with_their_probability(resampling: Resampling) -> None:
+    rng = np.random.default_rng(0)
+    draws = [resparsify(PULLS, VARIANCE, 2.0, resampling, rng) for _ in range(4000)]
+    frequency = np.bincount(np.concatenate(draws), minlength=5)[PULLS.arms] / 4000
+    # five standard deviations of a mean of 4000 draws are below 0.04
+    np.testing.assert_allclose(frequency, inclusion_probabilities(PULLS, VARIANCE, 2.0, resampling), atol=0.04)
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@given(rows=st.lists(st.tuples(st.integers(1, 50), st.floats(1e-3, 3)), min_size=8), limit=st.integers(1, 8))
+def test_limit_lowers_the_expected_size_exactly_to_itself(
+    resampling: Resampling, rows: list[tuple[int, float]], limit: int
+) -> None:
+    pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
+    variance = np.array([value for _, value in rows])
+    free = inclusion_probabilities(pulls, variance, 2.0, resampling)
+    limited = inclusion_probabilities(pulls, variance, 2.0, resampling, limit)
+    assert (limited <= free).all()
+    assert limited.sum() == pytest.approx(min(limit, free.sum()), rel=1e-4)
+    assert limited.sum() <= limit
+
+
+@given(seed=st.integers(0, 1000))
+def test_weight_of_an_arm_is_its_variance_without_its_own_pulls(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = SparseModel(RBF(0.5), rng.random((12, 2)), float(10 ** rng.uniform(-2, 0)))
+    pulls = Pulls.of(rng.integers(0, 9, size=12), np.zeros(12)).add([0, 1], [0.0, 0.0])
+    for arm in pulls.arms:
+        others = pulls.counts.copy()
+        others[arm] = 0
+        _, expected, _ = model.fit(Pulls.of(others, np.zeros(12)), pulls.arms).moments(np.array([arm]))
+        for dictionary in (pulls.arms, np.setdiff1d(pulls.arms, [arm])):
+            _, variance, rows = model.fit(pulls, dictionary).moments(np.array([arm]))
+            variances = without_own_pulls(pulls.counts[[arm]], variance, np.vecdot(rows, rows))
+            np.testing.assert_allclose(variances, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_stable_draw_changes_with_the_probabilities_only() -> None:
+    pulls, rng = Pulls.of(np.ones(400, np.intp), np.zeros(400)), np.random.default_rng(0)
+    less, more = (resparsify(pulls, np.full(400, share), 1.0, "stable", rng) for share in (0.3, 0.35))
+    assert set(less.tolist()) < set(more.tolist())
+    assert len(less) == pytest.approx(120, abs=40)
+    assert len(more) == pytest.approx(140, abs=40)
+
+
+def test_pseudo_random_numbers_of_arms_are_uniform() -> None:
+    numbers = _numbers_of(np.arange(10_000))
+    assert kstest(numbers, "uniform").pvalue > 0.01
+    assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
+
+
+def test_empty_draw_keeps_the_likeliest_arm() -> None:
+    tiny = 1e-12 * np.array([1, 1, 5])
+    assert resparsify(PULLS, tiny, 1.0, "pulls", np.random.default_rng(0)).tolist() == [4]
+
+
+def test_dictionary_needs_a_pull() -> None:
+    with pytest.raises(ValueError, match="needs at least one pull"):
+        resparsify(Pulls.none(3), np.empty(0), 2.0, "pulls", np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("resampling", ["pulls", "arms"])
+def test_theoretical_oversampling_keeps_the_variance_within_a_factor_of_three(resampling: Resampling) -> None:
+    rng, delta, regularization = np.random.default_rng(4), 0.1, 0.1
+    arms = np.sort(rng.random((900, 1)), axis=0)
+    pulls = Pulls.none(900).add(np.arange(900), np.zeros(900))
+    kernel = RBF(0.3)
+    _, exact = exact_posterior(kernel, arms, pulls, regularization)
+    oversampling = 8 * np.log(4 * pulls.total / delta)
+    dictionary = resparsify(pulls, exact, oversampling, resampling, rng)
+    assert len(dictionary) < 0.9 * len(arms)  # or there would be nothing to check
+    ratio = SparseModel(kernel, arms, regularization).fit(pulls, dictionary).variance / exact
+    assert ratio.min() >= 1 / 3
+    assert ratio.max() <= 3
+    # Theorem 1, with C̃ = 1
+    bound = 9 * (1 + 1 / regularization) * oversampling * effective_dimension(kernel, arms, pulls, regularization)
+    assert len(dictionary) <= bound
+
+
+def state(initial: tuple[int, ...] = (3, 1, 3)) -> SparseState:
+    return initial_state(SparseModel(RBF(0.5), np.linspace(0, 1, 6)[:, None], 0.1), initial)
+
+
+def test_warm_start_is_a_multiset_without_the_learned_and_pending_pulls() -> None:
+    assert state().remaining_start() == [3, 1, 3]
+    assert state().remaining_start(pending=[3]) == [1, 3]
+    assert state().remaining_start(pending=[3, 3, 5]) == [1]
+    after = state().observe([Observation(3, 0.5)])
+    assert after.remaining_start() == [1, 3]
+    assert after.remaining_start(pending=[3, 1]) == []
+
+
+def test_arm_set_aside_has_no_pull_left_in_the_warm_start() -> None:
+    after = state().observe([Observation(3, None)])
+    assert after.remaining_start() == [1]
+    assert after.set_aside.tolist() == [3]
+    assert after.available.tolist() == [0, 1, 2, 4, 5]
+
+
+def test_state_fits_its_posterior_once() -> None:
+    after = state().observe([Observation(3, 0.5)])
+    assert after.posterior is after.posterior
+    assert after == state().observe([Observation(3, 0.5)])
+    assert after != state()
+
+
+def test_reward_that_is_not_finite_is_rejected_with_the_remedy() -> None:
+    with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; use None"):
+        arms_and_rewards([Observation(2, float("nan"))])
+
+
+@pytest.mark.parametrize("arms", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[np.inf, 1.0]], [[0.0], [np.nan]]])
+def test_bad_candidates_are_rejected(arms: Any) -> None:
+    with pytest.raises(ValueError, match="candidates must be"):
+        check_arms(arms)
+
+
+POINTS = np.random.default_rng(5).random((300, 2))
+Fails = Callable[[int], bool]
+
+
+def is_in_the_better_half(arm: int) -> bool:
+    return bool(POINTS[arm, 0] > 0.5)
+
+
+def never(arm: int) -> bool:
+    return False
+
+
+def true_reward(arm: int) -> float:
+    return float(np.sin(2.0 * POINTS[arm, 0]) - (POINTS[arm, 1] - 0.4) ** 2)
+
+
+def search(
+    pulls: int, fails: Fails, goals: Goals = SINGLE, diverges: Fails = never, **options: Any
+) -> tuple[list[int], Any]:
+    """Return the arms pulled, four at a time, and the state after them."""
+
+    def observation(arm: int) -> Observation:
+        reward = -1e6 if diverges(arm) else true_reward(arm)
+        return Observation(arm, None if fails(arm) else reward, (reward,) * goals.further)
+
+    strategy = BBKB(**with_preset(BBKB, options))
+    state = strategy.init(Arms.of(POINTS, repeats=False).with_goals(goals), np.random.default_rng(1))
+    pulled: list[int] = []
+    while len(pulled) < pulls:
+        arms = arms_of(strategy.ask(state, (), 4))
+        assert arms_of(eager(strategy).ask(state, (), 4)) == arms
+        observations = [observation(arm) for arm in arms]
+        after = strategy.tell(state, observations, np.random.default_rng([2, len(pulled)]))
+        assert strategy.restore(state, observations, strategy.recorded(after)) == after
+        pulled, state = [*pulled, *arms], after
+    return pulled, state
+
+
+@pytest.mark.parametrize("goals", [SINGLE, Goals(2), Goals(1, 1)])
+def test_failing_region_is_left_although_rewards_rise_towards_it(goals: Goals) -> None:
+    pulled, state = search(64, is_in_the_better_half, goals)
+    failed = [is_in_the_better_half(arm) for arm in pulled]
+    assert sum(failed[32:]) <= 14  # 16 are expected by chance, and nearly all from a search that does not learn
+    assert state.pulls.total == failed.count(False) < state.evidence.total <= len(pulled)
+
+
+def test_isolated_failures_only_set_their_arms_aside() -> None:
+    lonely = set(range(0, 300, 30))
+    _, state = search(64, lambda arm: arm in lonely)
+    assert state.evidence is state.pulls
+    assert set(state.set_aside.tolist()) <= lonely
+
+
+def test_absurd_values_amid_good_ones_do_not_hide_them() -> None:
+    best = int(np.argmax([true_reward(arm) for arm in range(300)]))
+    around = np.argsort(((POINTS - POINTS[best]) ** 2).sum(axis=1))
+    absurd = set(around[1:25:6].tolist())
+    pulled, state = search(64, never, diverges=absurd.__contains__)
+    ignored = set(state.pulls.arms.tolist()) - set(state.evidence.arms.tolist())
+    assert best in pulled
+    assert ignored
+    assert ignored <= absurd
+
+
+def test_region_of_absurd_values_is_left_although_rewards_rise_towards_it() -> None:
+    pulled, state = search(64, never, diverges=is_in_the_better_half)
+    assert sum(map(is_in_the_better_half, pulled[32:])) <= 14
+    assert len(state.evidence.arms) > len(state.pulls.arms) - 8
+
+
+def test_published_algorithm_learns_from_rewards_only() -> None:
+    for fails, diverges in ((is_in_the_better_half, never), (never, is_in_the_better_half)):
+        _, state = search(24, fails, diverges=diverges, preset="paper", warm_start=RandomStart(16))
+        assert state.evidence is state.pulls
+
+
+def test_failures_have_no_comparison_while_everything_fails() -> None:
+    pulled, state = search(24, lambda arm: True)
+    assert state.evidence.total == 0
+    assert len(set(pulled)) == len(pulled)
+
+
+def test_arm_that_failed_and_succeeds_later_counts_as_a_success() -> None:
+    strategy = BBKB(**with_preset(BBKB, {}))
+    state = strategy.init(Arms.of(POINTS), np.random.default_rng(1))
+    failed = np.argsort(((POINTS - POINTS[9]) ** 2).sum(axis=1))[:8].tolist()  # arm 9 and those around it
+    others = [arm for arm in range(20) if arm not in failed][:2]
+    observations = [
+        *(Observation(arm, None) for arm in failed),
+        Observation(others[0], 0.5),
+        Observation(others[1], 0.25),
+    ]
+    state = strategy.tell(state, observations, np.random.default_rng(2))
+    assert (state.pulls.counts[9], state.evidence.counts[9], state.evidence.reward_sums[9]) == (0, 1, 0.25)
+    state = strategy.tell(state, [Observation(9, 2.0)], np.random.default_rng(3))
+    assert (state.pulls.counts[9], state.evidence.counts[9], state.evidence.reward_sums[9]) == (1, 1, 2.0)

@@ -1,7 +1,7 @@
-"""`bbkb.orchestrator.running.coordinator.cluster`: Finds a Ray cluster or starts one on this machine, and keeps
-Ray's own output away from the user.
-"""
+"""What the coordinator needs of its cluster: capacity, environment, metrics."""
 
+import functools
+import itertools
 import os
 import socket
 import subprocess
@@ -14,12 +14,24 @@ from typing import Any
 
 import pytest
 import ray
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bbkb import Campaign
+from bbkb.orchestrator.campaign.state import LABELS, CampaignState
+from bbkb.orchestrator.campaign.status import Status, status_of
+from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator import cluster, environment
 from bbkb.orchestrator.running.coordinator.cluster import connect, cores, disconnect
+from bbkb.orchestrator.running.coordinator.environment import _token_file
+from bbkb.orchestrator.running.coordinator.starting import DESCRIPTIONS, totals_of
+from bbkb.orchestrator.session.recorder import Span
+from bbkb.orchestrator.store.lease import Identity
+from tests.examples import examples
 from tests.orchestrator.runs import bbkb
+from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -326,3 +338,101 @@ def test_ray_may_start_without_its_dashboard_and_starts_processes_concurrently_u
     connect(None, workers=1, cpus=0.0, gpus=0.0, dashboard=True)
     assert asked["include_dashboard"] is None
     assert os.environ[name] == used
+
+
+MAKE = """
+import os, signal
+from bbkb.orchestrator.running.coordinator.environment import require_token
+print(require_token(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    return tmp_path
+
+
+def token_of_a_killed_process(folder: Path) -> Path:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    done = subprocess.run(
+        [sys.executable, "-c", MAKE], env={**inherited, "TMPDIR": str(folder)}, stdout=subprocess.PIPE, text=True
+    )
+    return Path(done.stdout.strip())
+
+
+def test_token_of_a_killed_process_is_removed_by_the_next_one(folder: Path) -> None:
+    token = token_of_a_killed_process(folder)
+    assert token.is_file()
+    new_token = _token_file.__wrapped__()
+    assert not token.parent.exists()
+    assert new_token.is_file()
+    assert new_token.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_token_of_a_running_process_is_kept(folder: Path) -> None:
+    token = token_of_a_killed_process(folder)
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, "RAY_AUTH_TOKEN_PATH": str(token)}) as ray_that_lives:
+        environment = Path(f"/proc/{ray_that_lives.pid}/environ")
+        assert wait_until(environment.read_bytes)  # it is empty for a moment after the start
+        _token_file.__wrapped__()
+        assert token.is_file()
+        ray_that_lives.kill()
+
+
+def test_folders_of_living_and_unknown_owners_are_kept(folder: Path) -> None:
+    written = {
+        "alive": Identity.of_this_process().to_text(),
+        "elsewhere": Identity("another", 1, "1", "another boot").to_text(),
+        "damaged": "{",
+    }
+    for name, text in written.items():
+        (folder / f"bbkb-token-{name}").mkdir()
+        (folder / f"bbkb-token-{name}" / "owner").write_text(text)
+    (folder / "bbkb-token-of-an-older-version").mkdir()
+    _token_file.__wrapped__()
+    assert len(list(folder.glob("bbkb-token-*"))) == len(written) + 2
+
+
+LOGS = st.builds(SyntheticLog, trials=st.integers(0, 30), workers=st.integers(1, 5), seed=st.integers(0, 5))
+
+
+def statuses(log: SyntheticLog) -> list[Status]:
+    """After each event."""
+    states, state = [], CampaignState()
+    for event in log.events():
+        state = apply(state, event)
+        states.append(state)
+    return [status_of(state) for state in states]
+
+
+@given(LOGS)
+@settings(max_examples=examples(30))
+def test_counters_never_fall_and_end_at_the_totals_of_the_log(log: SyntheticLog) -> None:
+    courses = [totals_of(status).counters for status in statuses(log)]
+    for before, after in itertools.pairwise(courses):
+        for key, value in before.items():
+            if key[0] == "bbkb_evaluations":
+                assert after[key] >= value
+    last = functools.reduce(apply, log.events(), CampaignState())
+    evaluations = {key[2]: value for key, value in courses[-1].items() if key[0] == "bbkb_evaluations"}
+    assert (evaluations["succeeded"], evaluations["failed"]) == (last.totals.succeeded, last.totals.failed)
+
+
+@given(LOGS)
+@settings(max_examples=examples(30))
+def test_names_and_labels_are_few(log: SyntheticLog) -> None:
+    for status in statuses(log):
+        totals = totals_of(status)
+        assert set(totals.gauges) <= set(DESCRIPTIONS)
+        assert {(name, label) for name, label, _ in totals.counters} <= {
+            ("bbkb_evaluations", "status"),
+            ("bbkb_idle_seconds", "cause"),
+        }
+        assert {of for _, label, of in totals.counters if label == "cause"} <= set(LABELS)
+
+
+def test_histogram_exists_for_every_measured_time() -> None:
+    assert {f"bbkb_{span.value}_seconds" for span in Span} <= set(DESCRIPTIONS)

@@ -1,4 +1,4 @@
-"""`bbkb status`, `best` and `list`: the state of a run, the best configuration, and runs side by side."""
+"""The commands that show results and logs, and `bbkb init`, whose files run unchanged."""
 
 import argparse
 import dataclasses
@@ -19,7 +19,7 @@ from bbkb.orchestrator.api.campaign import Space
 from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.cli.commands import results as commands
-from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.facts import as_arguments
 from bbkb.orchestrator.report.progress import best_steps, comparison
 from bbkb.orchestrator.store import snapshots
@@ -214,3 +214,99 @@ def test_trial_status_prints_the_first_and_last_of_many_reports(bbkb: Bbkb, tmp_
     assert steps[4:7] == ["  step 5: 2.5", "  … 35 more", "  step 41: 20.5"]
     assert steps[-1] == "  step 60: 30.0"
     assert len(json.loads(bbkb(tmp_path, "status", "c", "--trial", "0", "--json").stdout)["reports"]) == 60
+
+
+@pytest.mark.parametrize("template", ["function", "command", "table"])
+def test_init_writes_a_file_that_runs(bbkb: Bbkb, tmp_path: Path, template: str) -> None:
+    done = bbkb(tmp_path, "init", "my_campaign.yaml", "--template", template, "--evaluations", "4", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+    executor = "simulated" if template == "table" else "inline"
+    done = bbkb(tmp_path, "run", "my_campaign.yaml", "--set", f"workers.executor={executor}")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "campaign.schema.json").read_text())["title"] == "bbkb campaign file"
+
+
+def test_init_writes_a_valid_file_for_any_name(bbkb: Bbkb, tmp_path: Path) -> None:
+    done = bbkb(tmp_path, "init", "2026 §.yaml", "--template", "function")
+    assert "bbkb run '2026 §.yaml'" in done.stdout
+    checked = bbkb(tmp_path, "validate", "2026 §.yaml")
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_init_without_a_terminal_chooses_a_function(bbkb: Bbkb, tmp_path: Path) -> None:
+    done = bbkb(tmp_path, "init", text="")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "objective.py").is_file()
+    assert done.stdout.count("command") == 1  # of the choices, which the question lists
+
+
+def test_init_asks_for_the_template(bbkb: Bbkb, tmp_path: Path) -> None:
+    done = bbkb(tmp_path, "init", text="command\n")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "train.py").is_file()
+    assert "command:" in (tmp_path / "campaign.yaml").read_text()
+
+
+def test_init_overwrites_nothing(bbkb: Bbkb, tmp_path: Path) -> None:
+    (tmp_path / "objective.py").write_text("mine")
+    bbkb(tmp_path, "init", "--template", "function")
+    assert (tmp_path / "objective.py").read_text() == "mine"
+    again = bbkb(tmp_path, "init", "--template", "function")
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+
+
+def test_validate_mentions_a_budget_above_the_number_of_rows(bbkb: Bbkb, tmp_path: Path) -> None:
+    bbkb(tmp_path, "init", "--template", "table")
+    done = bbkb(tmp_path, "run", "campaign.yaml", "--set", "workers.executor=simulated")
+    assert (
+        "the budget of 100 evaluations is above the number of candidates, 9: candidates are evaluated again"
+        in done.stdout
+    )
+    once = bbkb(tmp_path, "validate", "campaign.yaml", "--set", "objective.deterministic=true")
+    assert "number of candidates, 9: the campaign ends when each has been evaluated" in once.stdout
+    assert "above the number" not in bbkb(tmp_path, "validate", "campaign.yaml", "--set", "budget.evaluations=9").stdout
+
+
+def loud(x: float) -> float:
+    if x > 0.5:
+        print("large", x)
+    return x
+
+
+@pytest.fixture
+def logged_run(tmp_path: Path) -> Result:
+    return tune_here(tmp_path / "runs", loud, evaluations=6)
+
+
+def log_of(*arguments: object) -> str:
+    return bbkb("logs", *arguments).output
+
+
+def test_logs_print_the_output_of_a_trial_that_has_ended(logged_run: Result) -> None:
+    trial = logged_run.best
+    assert log_of(logged_run.folder, "--trial", trial.trial) == f"large {trial.parameters['x']}\n"
+    assert log_of(logged_run.folder, "--trial", trial.trial, "--follow") == f"large {trial.parameters['x']}\n"
+
+
+def test_logs_without_a_trial_print_the_programs_log(logged_run: Result) -> None:
+    assert "claimed the campaign" in log_of(logged_run.folder)
+
+
+def test_output_creates_folders_only_for_trials_that_printed(logged_run: Result) -> None:
+    loud_ones = [f"{row.trial:06d}" for row in history_of(logged_run).trials if (row.value or 0.0) > 0.5]
+    assert sorted(entry.name for entry in (logged_run.folder / "trials").iterdir()) == loud_ones
+
+
+@pytest.mark.parametrize("arguments", [["--trial", "6"], ["--trial", "-1"]])
+def test_logs_reject_an_unknown_trial_and_list_the_range(logged_run: Result, arguments: list[str]) -> None:
+    with pytest.raises(RunError, match=r"must be a trial of .*, 0 to 5"):
+        log_of(logged_run.folder, *arguments)
+
+
+def test_logs_report_a_trial_or_attempt_without_output(logged_run: Result) -> None:
+    quiet = next(row.trial for row in history_of(logged_run).trials if (row.value or 0.0) <= 0.5)
+    with pytest.raises(RunError, match=f"trial {quiet} has no output"):
+        log_of(logged_run.folder, "--trial", quiet)
+    with pytest.raises(RunError, match=r"attempt 2 of trial .* has no output.*attempts with output: 1"):
+        log_of(logged_run.folder, "--trial", logged_run.best.trial, "--attempt", 2)

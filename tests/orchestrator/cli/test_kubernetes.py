@@ -17,7 +17,7 @@ from bbkb.orchestrator.cli.launchers.kubernetes import Pods, as_yaml, manifests_
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.loading import from_mapping, load
 
-REPOSITORY = Path(__file__).parents[4]
+REPOSITORY = Path(__file__).parents[3]
 QUICKSTART = REPOSITORY / "configs" / "quickstart.yaml"
 CRDS = os.environ.get("BBKB_KUBERAY_CRDS")
 TEXT = "name: sine\n"
