@@ -19,8 +19,9 @@ With one worker, equal results give equal picks, on any machine and whatever an 
 pick follows all earlier results. The picks before the next refresh do not depend on the results that
 arrive until then, so they are requested together.
 
-Several workers need queued trials while the strategy computes. The backlog therefore holds one
-additional pick for each result that is likely to arrive during a computation.
+Several workers need queued trials while the strategy computes. The backlog therefore holds additional
+picks for the attempts that have recently ended during a refresh and the choice after it. When free workers
+wait nevertheless, they get their picks in small groups.
 """
 
 import itertools
@@ -119,7 +120,7 @@ Command = Dispatch | Begin | Ask | Tell | Grow | Finish | RemoveCheckpoints | Aw
 
 
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
-_BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
+_MOST_URGENT = 16  # picks of one choice while workers are free; they begin before the next ones are chosen
 _LARGEST_BACKLOG = 4  # picks for each worker
 _MOST_TOGETHER = 32  # picks of one choice for a single worker
 _LEAST_QUEUE = 8
@@ -180,7 +181,8 @@ def decide(state: CampaignState, now: float) -> Command:
 
     if is_asynchronous:
         if (picks := _picks(state, now, room)) > 0:
-            if state.finished and _is_learning_due(state):
+            # picks do not wait for another refresh with the results that arrived during the last one
+            if len(state.finished) > session.ended_meanwhile and _is_learning_due(state):
                 return _learn(state)
             if not state.batch.stalled:
                 return Ask(state.pending, picks)
@@ -296,13 +298,14 @@ def _picks(state: CampaignState, now: float, room: int) -> int:
         most = 1 if alone else _MOST_TOGETHER
         together = next((count for count in range(1, most) if is_refresh_due(state, count)), most)
         return min(together, state.remaining)
-    seconds, between = state.durations.choosing + state.durations.refreshing, state.durations.between_outcomes
-    backlog = 0
-    if seconds > 0.0 and between > 0.0:
-        largest = _LARGEST_BACKLOG * max(state.session.slots, _LEAST_QUEUE)
-        backlog = min(largest, math.ceil(_BACKLOG_MARGIN * seconds / between))
-    is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
-    return 0 if is_backlog_full else min(room + backlog - queued, state.remaining)
+    slots, burst = state.session.slots, round(state.session.burst)
+    # Queued picks do not know the newest results. More are queued if the workers are faster than the strategy.
+    backlog = min(2 * burst, max(2, slots // 4)) if burst <= slots else burst
+    backlog = min(backlog, _LARGEST_BACKLOG * max(slots, _LEAST_QUEUE))
+    if not room and 2 * queued > backlog:  # picks are requested in groups; half of the backlog lasts until then
+        return 0
+    most = _MOST_URGENT if room and state.totals.ended else state.remaining
+    return min(room + backlog - queued, most, state.remaining)
 
 
 def _is_learning_due(state: CampaignState) -> bool:

@@ -37,7 +37,6 @@ LABELS = {
 }
 # a trial that waits longer than this is assumed to wait for a worker process to start
 _PROCESS_START_SECONDS = 0.5
-_RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 
 
 def plus(known: Mapping[str, float], cause: str, seconds: float) -> Mapping[str, float]:
@@ -103,32 +102,15 @@ class Clock(Section):
 
 @section
 class Durations(Section):
-    """Durations of evaluations and computations in seconds; each is 0 before the first one."""
+    """Durations of evaluations in seconds."""
 
     evaluation_sum: float = 0.0  # the total over the attempts that succeeded
     longest_evaluation: float = 0.0  # the maximum over the attempts that succeeded
-    between_outcomes: float = 0.0  # the recent mean time between the arrivals of two outcomes
-    choosing: float = 0.0  # the duration of the newest choice
-    refreshing: float = 0.0  # the duration of the newest refresh
-    # the duration of the newest choice after a refresh, which includes the fit of the posterior
-    fitting: float = 0.0
 
     def succeed(self, seconds: float) -> None:
         """Add a successful evaluation."""
         self.evaluation_sum += seconds
         self.longest_evaluation = max(self.longest_evaluation, seconds)
-
-    def end_attempt(self, since: float | None) -> None:
-        """Add an outcome, `since` seconds after the previous one; None for the first of a session."""
-        mean = self.between_outcomes
-        is_first = since is None or not mean
-        self.between_outcomes = (since or 0.0) if is_first else (1.0 - _RECENT) * mean + _RECENT * (since or 0.0)
-
-    def choose(self, seconds: float, is_first: bool) -> None:
-        """Add a choice. `is_first`: whether it follows a refresh."""
-        self.choosing = seconds
-        if is_first:
-            self.fitting = seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +288,9 @@ class Session(Section):
     failed: int = 0  # trials whose last attempt failed
     first_failure: str = ""  # kind and message; empty exactly while `failed` is 0
     last_outcome: float | None = None  # when the newest outcome arrived
+    # attempts that ended while the strategy computed: since its newest choice, and the recent maximum before
+    ended_meanwhile: int = 0
+    burst: float = 0.0
     marks: tuple[Mark, ...] = ()  # the marks of the last minutes, the newest last
     stop_reason: StopReason | None = None  # None while the session dispatches
     outcome: SessionOutcome | None = None  # None if open, or if its end was not recorded
@@ -350,14 +335,6 @@ class Refresh(Section):
     recommended: Recommendation | None = None  # if values are noisy
     wants_growth: bool = False  # candidates are to be appended before the next choice
     is_unused: bool = False  # nothing was chosen since the refresh
-
-
-@dataclass(frozen=True)
-class Computation:
-    """A computation of the strategy in progress."""
-
-    what: Computed
-    since: float  # its start
 
 
 @dataclass(frozen=True)
@@ -416,7 +393,7 @@ class CampaignState:
     durations: Durations = field(default_factory=Durations)
     batch: Batch = field(default_factory=Batch)
     refresh: Refresh = field(default_factory=Refresh)
-    computation: Computation | None = None  # None if the strategy is not computing
+    computation: Computed | None = None  # what the strategy is computing
     # Each open trial is in exactly one of `backlog` and `running`.
     # in the order of dispatch
     backlog: Sequence[Trial] = field(default_factory=Queue)

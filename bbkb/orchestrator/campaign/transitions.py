@@ -25,7 +25,6 @@ from bbkb.orchestrator.campaign.state import (
     Best,
     CampaignState,
     Clock,
-    Computation,
     Durations,
     Existing,
     Failures,
@@ -48,6 +47,7 @@ from bbkb.workers.executor import traits_of
 from bbkb.workers.messages import FailureKind, Trial
 
 _LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
+_BURST_DECAY = 0.95  # of the largest burst, at each choice
 _RECENT_ATTEMPTS = 8  # kept for display
 
 
@@ -86,7 +86,7 @@ class Draft:
         durations: Durations
         batch: Batch
         refresh: Refresh
-        computation: Computation | None
+        computation: events.Computed | None
         backlog: Queue[Trial]
         running: Mapping[int, Run]
         finished: Queue[FinishedTrial]
@@ -149,7 +149,7 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
         case events.BatchChosen():
             _choose(draft, event)
         case events.ComputingBegan():
-            draft.computation = Computation(event.what, event.time)
+            draft.computation = event.what
             if event.what == "refreshing":
                 draft.trainings.learned_curves = tuple(state.trainings.curves.values())
                 draft.trainings.learned_paused = tuple(sorted(state.trainings.paused))
@@ -198,15 +198,13 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
     seconds = max(0.0, event.finished - event.started)
     session = draft.session
     draft.running = without(draft.running, [trial.id])
-    # Durations are measured from the arrival of an outcome, not from its end: they predict when the
-    # next free worker needs a trial.
     before = session.last_outcome
-    draft.durations.end_attempt(None if before is None else max(0.0, event.time - before))
     # the only worker was evaluating the previous attempt until then
     waited_from = dispatched if before is None or session.slots != 1 else max(dispatched, before)
     draft.clock.end_attempt(waited_from, event.started, event.finished)
     draft.notes.recent = (*draft.notes.recent[1 - _RECENT_ATTEMPTS :], ended_attempt(event, trial.parameters))
     session.last_outcome = event.time
+    session.ended_meanwhile += draft.computation is not None
     session.marks = marks_after(draft.clock, session, draft.running)
     if isinstance(event, TrialFailed):
         draft.notes.failures = with_failure(draft.notes.failures, trial.id, event.failure, event.message)
@@ -338,8 +336,10 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
         is_open=is_full and bool(event.limit) and not event.is_enqueued,
         stalled="" if is_full else event.reason,
     )
-    draft.durations.choose(_computing_seconds(state, event), is_first=state.refresh.is_unused)
     draft.computation = None
+    session = draft.session
+    session.burst = max(session.ended_meanwhile, _BURST_DECAY * session.burst)
+    session.ended_meanwhile = 0
     if state.refresh.is_unused:
         draft.refresh.is_unused = False
     is_everything = state.totals.chosen + count >= settings.budget.evaluations
@@ -369,14 +369,8 @@ def _refresh(draft: Draft, event: events.ModelRefreshed) -> None:
     if state.results.existing.not_learned is not None:
         draft.results.existing = replace(state.results.existing, not_learned=None)
     draft.batch = Batch(state.batch.number, state.batch.size)
-    draft.durations.refreshing = _computing_seconds(state, event)
     draft.computation = None
     draft.trainings.refresh(event.trials, event.forecasts, state.saves_checkpoints)
-
-
-def _computing_seconds(state: CampaignState, event: events.BatchChosen | events.ModelRefreshed) -> float:
-    """Return the duration of the computation that ends with `event`; 0 if its start is unknown."""
-    return 0.0 if state.computation is None else max(0.0, event.time - state.computation.since)
 
 
 def _continue(draft: Draft, event: events.TrialsContinued) -> None:

@@ -72,7 +72,7 @@ def follow(
                 if isinstance(event, SessionOpened):
                     is_virtual = traits_of(event.executor).in_virtual_time
             is_held = watch.is_held(holding)
-            activity = "evaluating" if state.computation is None else ACTIVITIES[state.computation.what]
+            activity = "evaluating" if state.computation is None else ACTIVITIES[state.computation]
             activity = f"{activity}; {describe_holder(holding)}"
             view.update(status_of(state, None if is_virtual else time.time(), activity=activity))
             if is_held is not False:

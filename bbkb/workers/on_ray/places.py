@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import ray
-from ray.autoscaler.sdk import request_resources
 
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Attempt, Limits, Share
@@ -155,7 +154,7 @@ class Capacity:
         self._sharing = Sharing(placement.campaign)
         self._has_asked = internals.can_grow()
         if self._has_asked:
-            request_resources(bundles=[self._need.resources()] * (most * self._need.machines))
+            _request([self._need.resources()] * (most * self._need.machines))
         self.slots = self.update()
 
     def update(self) -> int:
@@ -180,7 +179,14 @@ class Capacity:
         """Withdraw the request to the autoscaler, and leave the capacity to other campaigns."""
         self._sharing.leave()
         if self._has_asked:
-            request_resources(bundles=[])
+            _request([])
+
+
+def _request(bundles: list[dict[str, float]]) -> None:
+    # imported here because workers import this module, too, and would start a quarter of a second later
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=bundles)
 
 
 def check_feasible(placement: Placement) -> None:

@@ -95,19 +95,24 @@ def test_backlog_supplies_workers_while_the_strategy_computes() -> None:
     assert decide(apply(state, dispatch((2, 1))), now=1.0) == Await()
 
 
-def test_backlog_covers_the_results_expected_during_a_computation() -> None:
-    begun: list[Event] = [batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1))]
-    results: list[Event] = [
-        success(0, time=1.0),
-        ComputingBegan(time=1.0, what="choosing"),
-        batch(2, [7], time=1.5, limit=1),
-    ]
-    later: list[Event] = [dispatch((2, 1), time=1.5), success(1, time=2.0), batch(3, [8], time=2.0, limit=1)]
-    state = asynchronous(*begun, *results, *later, dispatch((3, 1), time=2.0))
-    assert state.durations.choosing == 0.0  # no computation was announced before the last batch
-    state = asynchronous(*begun, *results, dispatch((2, 1), time=1.5), success(1, time=2.0))
-    assert (state.durations.choosing, state.durations.between_outcomes) == (0.5, 1.0)
-    assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
+def test_backlog_lasts_for_the_attempts_that_ended_during_a_computation() -> None:
+    events: list[Event] = [batch(0, [5, 6, 7, 8], limit=4), dispatch(*((trial, 1) for trial in range(4))), success(0)]
+    events += [ComputingBegan(time=1.0, what="choosing"), success(1), batch(4, [9, 9], limit=2)]
+    state = asynchronous(*events, dispatch((4, 1), (5, 1)), slots=4, evaluations=99, refresh_growth=9.0)
+    assert decide(state, now=1.0) == Ask(pending=(5, 6, 7, 8, 9, 9), limit=2)  # twice as many, to be asked for in time
+    for trial in range(6, 26):  # choices during which no attempt ends
+        state = fold_from(state, batch(trial, [9], limit=1), dispatch((trial, 1)))
+    assert decide(state, now=1.0) == Await()
+
+
+def test_picks_do_not_wait_for_results_that_arrived_during_the_refresh() -> None:
+    events: list[Event] = [batch(0, [5, 6, 7], limit=3), dispatch((0, 1), (1, 1), (2, 1)), success(0)]
+    events += [ComputingBegan(time=1.0, what="refreshing"), success(1), refresh(0)]
+    state = asynchronous(*events, slots=3, evaluations=99, refresh_growth=0.0)
+    assert isinstance(decide(state, now=1.0), Ask)
+    state = fold_from(state, ComputingBegan(time=1.0, what="choosing"), batch(3, [8, 9], limit=2))
+    state = fold_from(state, dispatch((3, 1), (4, 1)), success(2))
+    assert isinstance(decide(state, now=1.0), Tell)
 
 
 def test_last_results_are_learned_after_the_last_choice() -> None:
