@@ -4,6 +4,7 @@ progress."""
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -134,14 +135,14 @@ def launch(
 
         with logs.log_into(run.folder, run.name):
             cluster = _cluster(settings, address, run.name, ray, shown, keeps_ray=keeps_ray)
+        session = None
         try:
             # a local Ray ends with this process, so its actor must not be detached
             session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
             return watch(session, shown, delivery, received)
         finally:
-            # a command reports on the session in the meantime; in a program that may use Ray again,
-            # Ray would end the process if it freed this session's handles during the shutdown
-            disconnect(cluster, keeps_ray, waits=keeps_ray)
+            # a command reports on the session in the meantime
+            disconnect(cluster, keeps_ray, waits=keeps_ray, held=(session, sys.exception()))
 
 
 def _cluster(

@@ -7,6 +7,7 @@ machine's addresses, and any program that reaches them can run code. The user's 
 variables override each of these options.
 """
 
+import gc
 import logging
 import math
 import os
@@ -94,18 +95,20 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     return replace(cluster, notes=(*cluster.notes, *lacking))
 
 
-def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
+def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True, held: object = None) -> None:
     """Leave a joined cluster, or shut down a cluster started by `connect`. May be called twice.
 
     `keeps`: keep a started cluster for the next campaign of this process, with which it ends.
     `waits`: wait until it has shut down, which takes more than a second. Otherwise, the process
-    waits when it exits, and so does `connect`.
+    waits when it exits, and so does `connect`. Ray ends a process without a message that frees one of
+    its references during the shutdown, so what refers to them is `held` until then, and garbage stays.
     """
     if keeps and cluster.is_ours and not lost_process():
         _KEPT[:] = [cluster]
         return
     if cluster.is_connected_here and ray.is_initialized():
-        _ENDING[:] = [threading.Thread(target=ray.shutdown, name="end of Ray")]
+        gc.freeze()
+        _ENDING[:] = [threading.Thread(target=lambda _held: ray.shutdown(), args=(held,), name="end of Ray")]
         _ENDING[0].start()
     if waits:
         _wait_for_end()
@@ -114,6 +117,7 @@ def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> Non
 def _wait_for_end() -> None:
     while _ENDING:
         _ENDING.pop().join()
+        gc.unfreeze()
 
 
 def _take_kept(named: str | None, cpus: int) -> Cluster | None:

@@ -87,6 +87,35 @@ print(Config.health_check_period_ms(), Config.health_check_timeout_ms(), Config.
 disconnect(cluster)
 """
 
+ENDS_DURING_A_REPORT = """
+import gc
+import ray
+from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
+
+cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+gc.disable()
+garbage = [ray.put(0)]
+garbage.append(garbage)
+del garbage
+held = [ray.put(1)]
+core = ray._private.worker.global_worker.core_worker
+
+
+class CollectedDuringShutdown:
+    def __getattr__(self, name):
+        return getattr(core, name)
+
+    def shutdown_driver(self):
+        core.shutdown_driver()
+        gc.collect()  # as the report may at this moment
+
+
+ray._private.worker.global_worker.core_worker = CollectedDuringShutdown()
+disconnect(cluster, waits=False, held=held)
+del held
+print("reported")
+"""
+
 JOINS = """
 import sys
 import ray
@@ -148,6 +177,11 @@ def run(script: str, *arguments: str, **environment: str) -> list[str]:
 def short_folder() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield folder
+
+
+@pytest.mark.thorough
+def test_end_of_ray_does_not_end_a_process_that_still_reports() -> None:
+    assert run(ENDS_DURING_A_REPORT) == ["reported"]
 
 
 @pytest.mark.thorough
