@@ -86,6 +86,7 @@ _MEANT = {
     "options": ("choices",),
     "categories": ("choices",),
     "value": ("constant",),
+    "metric": ("objectives",),
     "max_failures": ("retries",),
     "existing_data": ("known_results",),
     "earlier": ("known_results",),

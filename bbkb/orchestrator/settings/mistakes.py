@@ -169,7 +169,8 @@ def unknown_in(model: type | None, keys: Keys, loc: Keys) -> Refusal:
         places = {name: (name,) for name in fields} | {
             name: (section, name) for section, inner in names.items() for name in inner if section != "space"
         }
-        if (name := nearest(key, [*existing, *places])) in places and name not in existing:
+        name = meaning(key, [*fields]) or nearest(key, [*existing, *places])
+        if name in places and name not in existing:
             place = "" if len(places[name]) > 1 else " at the top level"
             hint = f"did you mean {'.'.join(places[name])!r}{place}?"
             return Refusal(keys, f"is not a known key; {hint}", meant=places[name])

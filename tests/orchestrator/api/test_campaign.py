@@ -154,6 +154,28 @@ def test_metric_is_the_deviation_of_the_value(inline: dict[str, Any]) -> None:
         asked.tell(trial.value, trial.metrics["std"])
 
 
+@pytest.mark.parametrize("rule", ["median", "asha"])
+def test_deviations_count_beside_stopped_trainings(inline: dict[str, Any], rule: Any) -> None:
+    def train(x: float, report: Any, seed: int) -> dict[str, float]:
+        value, luck = -((x - 0.3) ** 2), seed % 2
+        for step in range(1, 6):
+            report(value - 0.2 / step, step)
+        return {"value": value + luck, "std": (0.0, 1.0)[luck]}
+
+    def search(evaluations: int, resume: Path | bool = False) -> Result:
+        settings = {**inline, "strategy": {"name": "bbkb"}, "objective": {"deviation": "std"}}
+        begun = campaign(settings, train, LINE, evaluations, early_stopping=rule)
+        return begun.run(progress=False, resume=resume)
+
+    whole = search(24)
+    assert {"succeeded", "stopped"} == {trial.status for trial in whole.trials}
+    assert whole.best.metrics == {"std": 0.0}  # lucky values are worth little
+    assert abs(whole.best.parameters["x"] - 0.3) < 0.1
+    assert [each.parameters for each in search(24, search(12).folder).trials] == [
+        each.parameters for each in whole.trials
+    ]
+
+
 @pytest.mark.parametrize(
     ("returned", "message"),
     [
