@@ -167,7 +167,10 @@ def unknown_in(model: type | None, keys: Keys, loc: Keys) -> Refusal:
         return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
     if len(keys) > 1 and meaning(key, existing) is None:  # the key of another section, or of the top, in a wrong place
         places = {name: (name,) for name in fields} | {
-            name: (section, name) for section, inner in names.items() for name in inner if section != "space"
+            name: (section, name)
+            for section, inner in names.items()
+            for name in inner
+            if section not in ("space", keys[0])
         }
         name = meaning(key, [*fields]) or nearest(key, [*existing, *places])
         if name in places and name not in existing:
