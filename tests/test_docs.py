@@ -235,6 +235,18 @@ def test_file_named_by_the_documentation_exists(page: Path) -> None:
     assert [name for name in re.findall(r"`(test_\w+\.py)`", text) if name not in tests] == []
 
 
+def test_gallery_has_the_files_of_each_entry_and_no_others() -> None:
+    gallery = REPOSITORY / "docs" / "gallery"
+    entries = yaml.safe_load((REPOSITORY / "docs" / "extensions" / "gallery.yaml").read_text())
+    assert {each.name for each in gallery.iterdir() if each.is_dir()} == {*entries}
+    for name, entry in entries.items():
+        files = {each.name for each in (gallery / name).iterdir()}
+        assert {"output.txt", *(f"{report}.html" for report in entry.get("reports", ["report"]))} <= files
+        assert "picture" not in entry or "picture.png" in files or "picture.svg" in files
+        page = (gallery / "index.md").read_text()
+        assert [file for file in files if f"{name}/{file}" not in page] == []
+
+
 def test_reference_shows_every_strategy() -> None:
     reference = (REPOSITORY / "docs" / "reference.md").read_text()
     for strategy in STRATEGIES.values():

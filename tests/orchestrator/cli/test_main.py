@@ -34,6 +34,7 @@ from bbkb.orchestrator.report.terminal import SafeConsole
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.schema import schema
 from bbkb.orchestrator.store.runs import Run, open_run
 from tests.executors import HERE
 from tests.orchestrator.runs import history_of
@@ -320,6 +321,19 @@ def _field(folder: Path, name: str) -> int:
         return 0
     status = status_of(functools.reduce(apply, events, CampaignState()))
     return int(str(as_plain(status)[name]))
+
+
+def test_schema_prints_the_schema_of_campaign_files(bbkb: Bbkb, tmp_path: Path) -> None:
+    assert json.loads(bbkb(tmp_path, "schema").stdout) == schema()
+
+
+def test_rows_that_are_one_candidate_are_named_before_the_run(bbkb: Bbkb, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n3,4\n1,3\n")
+    (tmp_path / "c.yaml").write_text(
+        "name: t\nobjective: {direction: maximize}\ncandidates: {table: t.csv, target: y}\nbudget: {evaluations: 3}\n"
+    )
+    done = bbkb(tmp_path, "validate", "c.yaml")
+    assert "the first: row 3 repeats row 1" in " ".join((done.stdout + done.stderr).split())
 
 
 def test_strategies_lists_each_on_a_line(bbkb: Bbkb, tmp_path: Path) -> None:

@@ -69,6 +69,11 @@ def test_softmax_learns_mnist_if_available_and_digits_otherwise(source: DataSour
     assert evaluation.metrics["training_loss"] < np.log(10)
 
 
+def test_seed_decides_a_training(digits: Any, silent: Report) -> None:
+    first, again, other = (digits.evaluate(GOOD, seed, silent).metrics["training_loss"] for seed in (0, 0, 1))
+    assert first == again != other
+
+
 def test_auto_falls_back_to_the_bundled_digits_with_a_note() -> None:
     description = SoftmaxRegression().load(DataSource()).description
     assert "bundled digits" in description
