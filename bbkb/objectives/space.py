@@ -25,7 +25,6 @@ from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import (
     Choice,
     Clause,
-    Constant,
     Parameter,
     Range,
     Scalar,
@@ -370,7 +369,7 @@ class SearchSpace:
     def code_of(self, configuration: object) -> Codes:
         """Return the codes (1, P) of a user's configuration.
 
-        It may omit constants and inactive parameters. Raises ObjectiveError if a parameter is
+        It may omit inactive parameters and those with a single level. Raises ObjectiveError if a parameter is
         unknown, missing or has an invalid value, or if the configuration is forbidden.
         """
         codes, missing = self._given_codes(configuration)
@@ -401,7 +400,7 @@ class SearchSpace:
                     )
             elif name in configuration:
                 codes[0, column[name]] = self._code(name, configuration[name], is_bounded)
-            elif isinstance(parameter, Constant):
+            elif not isinstance(parameter, Range) and len(parameter.levels) == 1:
                 codes[0, column[name]] = 0.0
             else:
                 return codes, name

@@ -84,8 +84,11 @@ def test_choices_are_at_distance_one_and_ordinals_equally_spaced() -> None:
         assert squared == pytest.approx((a["c"] != b["c"]) + (steps / 2) ** 2)
 
 
-def test_constant_is_a_parameter_but_not_a_feature() -> None:
-    candidates = make_candidates({"x": Range(0, 1), "c": Constant("adam"), "one": Choice((True,))}, 4)
+def test_constant_is_a_parameter_but_not_a_feature_and_need_not_be_given() -> None:
+    space: Space = {"x": Range(0, 1), "c": Constant("adam"), "one": Choice((True,))}
+    given = {"x": 0.5, "c": "adam", "one": True}
+    assert np.array_equal(SearchSpace(space).code_of({"x": 0.5}), SearchSpace(space).code_of(given))
+    candidates = make_candidates(space, 4)
     assert candidates.features.shape == (4, 1)
     assert candidates.parameters(0) | {"x": 0} == {"x": 0, "c": "adam", "one": True}
 

@@ -108,10 +108,10 @@ def existing(settings: Settings, problem: Problem) -> ExistingTaken | None:
                     except ObjectiveError as error:
                         refused[index] = str(error)
             if not (arms >= 0).any():
+                by_place = f"{ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a candidate's"
                 raise UserError(
                     f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
-                    f"{results.wording(0, refused.get(0, ''))}): {ARM} must be from 0 to {len(candidates) - 1}, or the "
-                    "parameters must equal a candidate's"
+                    f"{results.wording(0, refused.get(0, ''))}){'' if refused else f': {by_place}'}"
                 )
         names.append(results.source)
         left_out += [

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Range, conditions
+from bbkb.objectives.parameters import Range
 from bbkb.objectives.reference import KnowsParameters
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
@@ -69,11 +69,9 @@ def problems_between(
         for number, source in enumerate(settings.known_results):
             written = source.results if isinstance(source, GivenResults) and source.source == OWN_RESULTS else ()
             for place, result in enumerate(written):
-                for name, value in result.parameters.items():
-                    parameter = settings.space.get(name)
-                    is_absent = value is None and parameter is not None and bool(conditions(parameter))
+                for name, value in result.parameters.items():  # null: it is missing
                     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-                    if isinstance(parameter, Range) and not is_number and not is_absent:
+                    if isinstance(settings.space.get(name), Range) and not is_number and value is not None:
                         keys = ("known_results", number, "results", place, "parameters", name)
                         yield Refusal(keys, "must be a number", excerpt(value))
     if are_right("space forbid"):
