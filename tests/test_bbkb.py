@@ -71,7 +71,9 @@ def test_module_starts_the_command_and_prints_the_version(tmp_path: Path) -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, f"bbkb {bbkb.__version__}\n", "")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize(
+    "shell", ["bash", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("zsh", "fish"))]
+)
 def test_completion_for_a_shell_can_be_printed_from_any_shell(tmp_path: Path, shell: str) -> None:
     done = run_python("-m", "bbkb", cwd=tmp_path, _BBKB_COMPLETE=f"source_{shell}")
     assert done.returncode == 0, done.stderr
