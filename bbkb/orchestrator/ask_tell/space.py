@@ -43,8 +43,7 @@ from bbkb.orchestrator.campaign.results import Trials
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping, ObjectiveSettings, Settings, plain
 from bbkb.orchestrator.campaign.trainings import first_steps_without_budget
 from bbkb.orchestrator.engine.pool import Pool, grows_in
-from bbkb.orchestrator.settings.checks import deviation_rule
-from bbkb.orchestrator.settings.loading import checked_goals
+from bbkb.orchestrator.settings.loading import checked_goals, deviation_rule
 from bbkb.orchestrator.settings.mistakes import RefusalError
 from bbkb.orchestrator.settings.options import adapter
 from bbkb.orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
