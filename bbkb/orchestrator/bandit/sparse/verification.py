@@ -392,18 +392,20 @@ def check_due(state: SparseState, open_pulls: Sequence[int], share: float) -> tu
     """Return the arm that the next pick repeats, and the reason, in a space whose arms are not repeated for an
     estimate; None if it repeats none.
 
-    If the fit shows noise, the recommended arm may not be the one with the best mean reward. That arm is then
-    pulled again until its rewards differ, or show that rewards are deterministic.
+    If a fit, perhaps the last one, shows noise, the recommended arm may not be the one with the best mean reward.
+    Thus that arm is pulled again, once and early. While the fit shows noise, it is pulled until its rewards
+    differ, or are shown to be deterministic.
     """
     layout = state.layout
     if layout is None or layout.repeats or layout.is_deterministic is not None or not has_best(state):
         return None
     if state.pulls.total < CHECKED_FROM or state.pulls.varies or state.pulls.noise is not None:
         return None
-    if state.calibration is None or not is_noisy(state.calibration.fitted) or state.is_deterministic:
+    may_be_noisy = state.calibration is not None and is_noisy(state.calibration.fitted) and not state.is_deterministic
+    if (state.pulls.repeats and not may_be_noisy) or not is_verification_due(state, open_pulls, share):
         return None
     arms = np.setdiff1d(state.pulls.finished_arms, np.union1d(state.set_aside, state.outside), assume_unique=True)
-    if not len(arms) or not is_verification_due(state, open_pulls, share):
+    if not len(arms):
         return None
     return int(arms[np.argmax(state.pulls.reward_sums[arms] / state.pulls.counts[arms])]), VERIFICATION
 
