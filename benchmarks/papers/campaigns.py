@@ -21,7 +21,9 @@ from rich.console import Console
 from rich.text import Text
 
 from bbkb.objectives.errors import did_you_mean
+from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Strategy
 from bbkb.orchestrator.campaign.events import Event, SessionClosed
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import CampaignError, RunError, UserError
@@ -224,9 +226,27 @@ class Result:
 
 
 def digest(strategy: Tree) -> str:
-    """Return a digest of a strategy's section with all its defaults."""
-    whole = json.dumps(dump_strategy(build_strategy(strategy)), sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+    """Return a digest of a strategy's section with all its defaults; of the default's section, also
+    of its first picks in a small search, which change with constants in the code."""
+    built = build_strategy(strategy)
+    whole = [dump_strategy(built), _first_picks(built) if strategy == default_method(workers=1).strategy else []]
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _first_picks(strategy: Strategy[Any]) -> list[int]:
+    """Return 64 picks, 8 at a time, among 400 arms with individual effects and noisy rewards."""
+    rng = np.random.default_rng(0)
+    arms = Arms.of(rng.random((400, 2)))
+    means = np.sin(5.0 * arms.features).sum(axis=1) + 0.2 * rng.standard_normal(len(arms))
+    state, picks = strategy.init(arms, rng), list[int]()
+    while len(picks) < 64:
+        decision = strategy.ask(state, (), 8)
+        assert isinstance(decision, Choose)
+        chosen = [pick.arm for pick in decision.picks]
+        rewards = means[chosen] + 0.05 * rng.standard_normal(len(chosen))
+        state = strategy.tell(state, list(map(Observation, chosen, rewards.tolist())), rng)
+        picks += chosen
+    return picks
 
 
 def experiment(
