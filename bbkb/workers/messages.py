@@ -172,7 +172,7 @@ class TrialStopped:
     worker: str
     reports: tuple[Report, ...] = ()  # like those of a success
     output: str = ""
-    cause: str = ""  # for display (`policy.StopCause`)
+    cause: str = ""  # for display (`campaign.events.StopCause`)
     time: float = 0.0
     kind: Literal["trial_stopped"] = "trial_stopped"
 

@@ -23,11 +23,12 @@ from bbkb.orchestrator.campaign.events import (
     CampaignCreated,
     ModelRefreshed,
     ReportsArrived,
+    StopCause,
     TrialsContinued,
     TrialStopped,
     TrialSucceeded,
 )
-from bbkb.orchestrator.campaign.policy import StopCause, stop_cause
+from bbkb.orchestrator.campaign.policy import stop_cause
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.replaying import replay_until

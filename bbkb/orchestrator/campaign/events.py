@@ -35,6 +35,23 @@ class Phase(StrEnum):
     CLOSED = "closed"
 
 
+class StopCause(StrEnum):
+    """The cause for stopping a trial before its end. Logs contain these texts."""
+
+    FIRST_TRAINING = "short first training"
+    WORSE_THAN_OTHERS = "worse than other trials at this step"
+    PAUSE = "paused: the strategy chooses which trials continue"
+    FORECAST = "its expected end is worse than the best one"
+    FINISH = "the remaining budget is for the best trials"
+    SPENT = "the remaining budget completes no training"
+
+
+def stop_words(cause: str) -> tuple[str, str]:
+    """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
+    word = "paused" if cause == StopCause.PAUSE else "stopped early"
+    return word, cause and f": {cause.removeprefix(f'{word}: ')}"
+
+
 class RunState(StrEnum):
     """The state of a run according to its log, which is the state of its last session."""
 

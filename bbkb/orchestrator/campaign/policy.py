@@ -28,11 +28,10 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from bbkb.orchestrator.bandit.results import Observation, Turn
 from bbkb.orchestrator.bandit.strategy import is_grown
-from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopCause, StopReason
 from bbkb.orchestrator.campaign.state import CampaignState, FinishedTrial
 from bbkb.orchestrator.campaign.trainings import StoppingRule, TrainingRule
 from bbkb.workers.messages import Trial
@@ -354,23 +353,6 @@ LEAST_RELIABILITY = 1 / 3
 SHARE_OF_STARTS = 1 / 3
 # the largest share if the first pauses are not reliable, so that the values there tell little
 LARGEST_SHARE_OF_STARTS = 1 / 2
-
-
-class StopCause(StrEnum):
-    """The cause for stopping a trial before its end. Logs contain these texts."""
-
-    FIRST_TRAINING = "short first training"
-    WORSE_THAN_OTHERS = "worse than other trials at this step"
-    PAUSE = "paused: the strategy chooses which trials continue"
-    FORECAST = "its expected end is worse than the best one"
-    FINISH = "the remaining budget is for the best trials"
-    SPENT = "the remaining budget completes no training"
-
-
-def stop_words(cause: str) -> tuple[str, str]:
-    """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
-    word = "paused" if cause == StopCause.PAUSE else "stopped early"
-    return word, cause and f": {cause.removeprefix(f'{word}: ')}"
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:

@@ -24,9 +24,8 @@ from typing import Generic, Literal, NamedTuple, TypeVar, cast
 
 from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.events import RunState
+from bbkb.orchestrator.campaign.events import RunState, stop_words
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.policy import stop_words
 from bbkb.orchestrator.campaign.results import TrialResult, metrics_with_first
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import Best, CampaignState

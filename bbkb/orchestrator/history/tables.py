@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 from bbkb.objectives.parameters import conditions
-from bbkb.orchestrator.campaign.policy import stop_words
+from bbkb.orchestrator.campaign.events import stop_words
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.fold import History, TrialRow
 from bbkb.orchestrator.wording import iso, plural

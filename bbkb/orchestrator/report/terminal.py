@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from bbkb.orchestrator.campaign.policy import stop_words
+from bbkb.orchestrator.campaign.events import stop_words
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.facts import Fact, as_plain, assignments, facts, headline, time_left

@@ -9,8 +9,8 @@ from math import isfinite  # bound here: an objective that runs in this process 
 from pathlib import Path
 
 from bbkb.objectives.parameters import as_given
-from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
-from bbkb.orchestrator.campaign.policy import Dispatch, StopCause, cause_at_limit, step_limit, stop_cause
+from bbkb.orchestrator.campaign.events import ReportsArrived, StopCause, TrialsDispatched
+from bbkb.orchestrator.campaign.policy import Dispatch, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.campaign.state import ends_trial, is_running, place_between
 from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.errors import RunError

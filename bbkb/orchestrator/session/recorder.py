@@ -18,8 +18,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed
-from bbkb.orchestrator.campaign.policy import stop_words
+from bbkb.orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed, stop_words
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, warnings
 from bbkb.orchestrator.engine.engine import Engine

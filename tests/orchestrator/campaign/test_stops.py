@@ -8,7 +8,7 @@ import pytest
 
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.campaign import settings
-from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived, StopReason
+from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived, StopCause, StopReason
 from bbkb.orchestrator.campaign.policy import (
     SHARE_OF_STARTS,
     Ask,
@@ -16,7 +16,6 @@ from bbkb.orchestrator.campaign.policy import (
     Dispatch,
     Finish,
     Stop,
-    StopCause,
     Tell,
     decide,
     failures_before_giving_up,

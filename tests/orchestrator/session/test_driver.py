@@ -17,11 +17,12 @@ from bbkb.orchestrator.campaign.events import (
     RunState,
     SessionClosed,
     SessionOutcome,
+    StopCause,
     StopReason,
     TrialFailed,
     TrialSucceeded,
 )
-from bbkb.orchestrator.campaign.policy import Close, StopCause
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from bbkb import Result
 from bbkb.objectives.parameters import Range
-from bbkb.orchestrator.campaign.events import CheckpointsRemoved, Event, ReportsArrived, TrialsContinued
-from bbkb.orchestrator.campaign.policy import Ask, Dispatch, StopCause, decide
+from bbkb.orchestrator.campaign.events import CheckpointsRemoved, Event, ReportsArrived, StopCause, TrialsContinued
+from bbkb.orchestrator.campaign.policy import Ask, Dispatch, decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.engine.engine import replay
