@@ -108,6 +108,9 @@ def translate_errors(place: Place) -> Iterator[None]:
         raise StoreError(f"the store {shown(place)} refused: {reason}{remedy}", _is_transient(error)) from error
     except UnicodeDecodeError as error:  # undecodable texts in a damaged SQLite file
         raise StoreError(f"the store {shown(place)} is damaged: {error}; restore it from a copy") from error
+    except UnicodeError as error:
+        reason = _reason(error, place)
+        raise StoreError(f"the store {shown(place)} has a host with an impossible name: {reason}") from error
     except SQLAlchemyError as error:
         reason = _reason(error, place)
         raise StoreError(f"the store {shown(place)} failed: {reason}") from error

@@ -234,6 +234,7 @@ def test_damaged_log_is_reported_with_the_position(
         ("nonsense", "is not a database URL"),
         ("mysterydb://host/x", "is not a database URL"),
         ("postgresql://user:secret@127.0.0.1:1/none", "is the server running"),
+        (f"postgresql://me:hunter2@{'h' * 80}/x", "a host with an impossible name"),
     ],
 )
 def test_unreachable_store_is_reported_without_the_password(url: str, message: str) -> None:
