@@ -344,7 +344,10 @@ def _of_table(column: list[Any]) -> Parameter:
         return Range(min(column), max(column)) if min(column) < max(column) else Constant(column[0])
     column[:] = [_MISSING if value is None else str(value) for value in column]
     levels = sorted(set(column))
-    return Choice(tuple(levels)) if 1 < len(levels) <= _LARGEST_CHOICE else Constant(levels[0])
+    if 1 < len(levels) <= _LARGEST_CHOICE:
+        return Choice(tuple(levels))
+    column[:] = [levels[0]] * len(column)
+    return Constant(levels[0])
 
 
 def _sobol(means: Floats) -> tuple[Floats, Floats]:

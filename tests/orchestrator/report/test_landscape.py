@@ -98,6 +98,15 @@ def test_memory_of_the_surrogate_grows_linearly_with_the_levels_of_a_choice(tmp_
     assert surrogate.axes[0].positions[surrogate.best] in surrogate.lines[0][0]
 
 
+def test_text_column_of_a_table_with_many_values_is_ignored(tmp_path: Path) -> None:
+    table = tmp_path / "cells.csv"
+    table.write_text("name,x\n" + "".join(f"cell {row % 40},{row / 200}\n" for row in range(200)))
+    settings = {"candidates": {"table": str(table)}}
+    result = tune_here(tmp_path, lambda name, x: float(-((x - 0.3) ** 2)), {}, settings, evaluations=60)
+    surrogate = present(fit_surrogate(history_of(result)))
+    assert [axis.name for axis in surrogate.axes] == ["x"]
+
+
 def test_slices_have_one_panel_per_parameter_and_draw_nothing_between_choices(surrogate: Surrogate) -> None:
     choices = [place for place, is_choice in enumerate(surrogate.are_choices) if is_choice]
     assert [surrogate.axes[place].name for place in choices] == ["activation"]
