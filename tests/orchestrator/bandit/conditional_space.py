@@ -11,5 +11,5 @@ SPACE: Space = {
     "b_way": Choice(("up", "down"), when={"kind": "b"}),
 }
 CANDIDATES = make_candidates(SPACE, 300)
-ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, repeats=False, is_sequence=True)
+ARMS = Arms.of(CANDIDATES.features, CANDIDATES.parameter_of, is_deterministic=True, is_sequence=True)
 KINDS, WAYS = CANDIDATES.columns["kind"], CANDIDATES.columns["b_way"]

@@ -245,7 +245,7 @@ def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) 
     """Return the state after this number of results, and the arms, chosen one at a time; the best
     arm is at (.2, .2)."""
     rewards = -((SQUARE - 0.2) ** 2).sum(axis=1)
-    arms, pulled = Arms.of(SQUARE, repeats=False, log_prior=log_prior), list[int]()
+    arms, pulled = Arms.of(SQUARE, is_deterministic=True, log_prior=log_prior), list[int]()
     state = chooser.init(arms, np.random.default_rng(0))
     for number in range(results):
         decision = choice(chooser.ask(state, [], 1))
@@ -374,7 +374,8 @@ NEAR = np.abs(POINTS - 0.5).max(axis=1)
 
 def picks(reward_of: Callable[[int], float], *, repeats: bool = False, **options: Any) -> list[Pick]:
     """Return 40 picks, one at a time."""
-    state = ON_A_PLATEAU.init(Arms.of(POINTS, repeats=repeats, **options), np.random.default_rng(0))
+    arms = Arms.of(POINTS, is_deterministic=None if repeats else True, **options)
+    state = ON_A_PLATEAU.init(arms, np.random.default_rng(0))
     picked: list[Pick] = []
     for number in range(40):
         picked += choice(ON_A_PLATEAU.ask(state, [], 1)).picks
