@@ -152,7 +152,9 @@ class Search:
                 case Begin() | Tell() | Grow() as command:
                     self._compute(command)
                 case Ask(pending, count):
-                    requested = min(count, skip + limit)
+                    # a campaign chooses for its free workers in groups, a caller gets as many as asked for
+                    most = self.state.remaining if self.state.settings.is_asynchronous else count
+                    requested = min(most, skip + limit)
                     decision = self.engine.choose(Ask(pending, requested))
                     if skip and isinstance(decision, Choose) and decision.picks:
                         if len(decision.picks) <= skip:
