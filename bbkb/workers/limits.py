@@ -22,9 +22,11 @@ import sys
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 from bbkb.objectives.objective import END_SECONDS, RANK_VARIABLES
@@ -50,6 +52,8 @@ DAMAGED_AFTER = 5  # the number of failures in a row, on as many different arms
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 _SIGNALS = sorted(int(number) for number in signal.Signals if number < signal.SIGRTMIN)  # reading each takes 1 µs
 _QUIETLY = contextlib.suppress(OSError, ValueError)
+# handlers of SIGTERM that forked processes do not inherit
+PARENTS_ONLY: weakref.WeakSet[Callable[[int, FrameType | None], None]] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -100,8 +104,9 @@ def _prepare() -> None:
 
 @lru_cache(maxsize=1)
 def deliver_to_forks() -> None:
-    """Deliver a SIGTERM to a forked process even if it arrives before the fork is completed. Python
-    drops it there, and `Pool.terminate` would wait for ever."""
+    """Deliver a SIGTERM to a forked process even if it arrives before the fork is completed, when Python drops
+    it, or while the process waits for a lock, when Python may never call a handler. Otherwise, `Pool.terminate`
+    would wait for ever."""
     masks = threading.local()
 
     def block() -> None:
@@ -110,7 +115,12 @@ def deliver_to_forks() -> None:
     def restore() -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, masks.before)
 
-    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=restore)
+    def restore_in_child() -> None:
+        if signal.getsignal(signal.SIGTERM) in PARENTS_ONLY:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        restore()
+
+    os.register_at_fork(before=block, after_in_parent=restore, after_in_child=restore_in_child)
 
 
 def children() -> dict[int, str]:

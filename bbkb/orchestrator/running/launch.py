@@ -27,7 +27,7 @@ from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.open import open_session
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run
-from bbkb.workers.limits import HostInterruptError, deliver_to_forks, handling
+from bbkb.workers.limits import PARENTS_ONLY, HostInterruptError, deliver_to_forks, handling
 
 if TYPE_CHECKING:  # it imports Ray
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
@@ -253,9 +253,6 @@ def _interrupts(stop: Callable[[bool], None], received: list[int] | None) -> Ite
 
     def interrupt(number: int, _frame: FrameType | None) -> None:
         if os.getpid() != owner:
-            if number == signal.SIGTERM:
-                signal.signal(number, signal.SIG_DFL)
-                os.kill(os.getpid(), number)
             return
         signals.append(number)
         stop(len(signals) > 1)
@@ -265,6 +262,7 @@ def _interrupts(stop: Callable[[bool], None], received: list[int] | None) -> Ite
         # them
         yield
         return
+    PARENTS_ONLY.add(interrupt)
     deliver_to_forks()
     with handling(signal.SIGINT, interrupt), handling(signal.SIGTERM, interrupt):
         yield
