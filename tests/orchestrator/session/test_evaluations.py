@@ -299,7 +299,7 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
         (folder / "epoch.json").unlink(missing_ok=True)
         return train(lr, width, folder, report)
 
-    result = run(tmp_path, forgetful, trainings=10)
+    result = run(tmp_path, forgetful)
     continued = [event for event in open_run(result.folder).events() if isinstance(event, TrialsContinued)]
     assert continued
     shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
