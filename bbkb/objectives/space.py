@@ -400,7 +400,7 @@ class SearchSpace:
                     )
             elif name in configuration:
                 codes[0, column[name]] = self._code(name, configuration[name], is_bounded)
-            elif not isinstance(parameter, Range) and len(parameter.levels) == 1:
+            elif len(parameter.levels) == 1:
                 codes[0, column[name]] = 0.0
             else:
                 return codes, name

@@ -165,18 +165,19 @@ def unknown_in(model: type | None, keys: Keys, loc: Keys) -> Refusal:
     owners = [_selector(section) for section in sections if key in _names_in([section])]
     if owners and all(name for name, _ in owners):
         return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
-    if len(keys) > 1 and meaning(key, existing) is None:  # the key of another section, or of the top, in a wrong place
-        places = {name: (name,) for name in fields} | {
+    is_in_list = any(isinstance(each, int) for each in keys)  # an entry of a list has keys of its own
+    if len(keys) > 1 and not is_in_list and meaning(key, existing) is None:
+        # the key of another section, or of the top, in a wrong place
+        places: dict[str, tuple[str, ...]] = {
             name: (section, name)
             for section, inner in names.items()
             for name in inner
             if section not in ("space", keys[0])
         }
-        name = meaning(key, [*fields]) or nearest(key, [*existing, *places])
-        if name in places and name not in existing:
-            place = "" if len(places[name]) > 1 else " at the top level"
-            hint = f"did you mean {'.'.join(places[name])!r}{place}?"
-            return Refusal(keys, f"is not a known key; {hint}", meant=places[name])
+        places |= {name: (name,) for name in fields if name != keys[0]}
+        if place := places.get(meaning(key, [*places]) or key):
+            hint = f"did you mean {'.'.join(place)!r}{'' if len(place) > 1 else ' at the top level'}?"
+            return Refusal(keys, f"is not a known key; {hint}", meant=place)
     return unknown_key(key, existing).below(*keys[:-1])
 
 
