@@ -1,4 +1,4 @@
-"""The events of a campaign, and their JSON in the store. Only they are stored.
+"""The events of a campaign, and their JSON in the store. Only events are stored.
 
 Every event carries the ids (round, trial, attempt) that make a second delivery harmless. An outcome
 of an attempt is an event itself (`bbkb.workers.messages`). Decisions and drawn dictionaries are

@@ -1,5 +1,5 @@
 """The decisions of a campaign, as functions of its state: the next command of its session (`decide`), and
-which trainings in steps stop (`stop_cause`, `step_limit`).
+which trainings in steps stop (`stop_cause`, `step_limit`) and may continue (`turn_of_stopped_trials`).
 
 Commands are never stored: every decision follows from the log, so a resume derives it again. The rules of
 `decide` are in order of precedence.

@@ -242,17 +242,16 @@ class LearnedModel:
     @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the status and the report."""
-        remarks = []
         share = self.share or 0.0
         error = math.sqrt(share * (1.0 - share) / max(1, self.predicted))
-        if self.predicted >= LEAST_REMARKED and share + 2.0 * error < LEAST_SHARE:
-            remarks.append(
-                f"the model is overconfident: {share:.0%} of {self.predicted} results were within two "
-                "standard deviations of its prediction instead of about 95%, because similar "
-                "configurations differ more than it expects. All results are valid, but the search may have "
-                "explored too little: compare the best value with that of a run with another seed"
-            )
-        return tuple(remarks)
+        if self.predicted < LEAST_REMARKED or share + 2.0 * error >= LEAST_SHARE:
+            return ()
+        return (
+            f"the model is overconfident: {share:.0%} of {self.predicted} results were within two "
+            "standard deviations of its prediction instead of about 95%, because similar "
+            "configurations differ more than it expects. All results are valid, but the search may have "
+            "explored too little: compare the best value with that of a run with another seed",
+        )
 
 
 ACTIVITIES: dict[Computed, str] = {
@@ -334,7 +333,6 @@ class Refresh(Section):
     learned: LearnedModel | None = None  # the fitted model, read from the log
     recommended: Recommendation | None = None  # if values are noisy
     wants_growth: bool = False  # candidates are to be appended before the next choice
-    is_unused: bool = False  # nothing was chosen since the refresh
 
 
 @dataclass(frozen=True)

@@ -340,8 +340,6 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
     session = draft.session
     session.burst = max(session.ended_meanwhile, _BURST_DECAY * session.burst)
     session.ended_meanwhile = 0
-    if state.refresh.is_unused:
-        draft.refresh.is_unused = False
     is_everything = state.totals.chosen + count >= settings.budget.evaluations
     has_result = state.totals.succeeded or state.results.existing.count
     is_own = settings.has_own_strategy and not event.is_enqueued
@@ -363,7 +361,6 @@ def _refresh(draft: Draft, event: events.ModelRefreshed) -> None:
         learned=LearnedModel.of(event.record),
         recommended=event.recommended,
         wants_growth=event.wants_growth,
-        is_unused=True,
     )
     draft.finished = Queue(ended for ended in state.finished if ended.trial not in learned)
     if state.results.existing.not_learned is not None:

@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from bbkb.orchestrator.bandit.arrays import blas_threads
 from bbkb.orchestrator.campaign import events, policy
 from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import Status, idle_seconds, status_of
 from bbkb.orchestrator.engine.engine import Computation, Engine, Result, kind_of
@@ -183,7 +182,7 @@ class Driver:
         self._health_log.update(self._campaign, self._executor.now())
         self._computing.poll()
         now = self._executor.now()
-        command = decide(self._campaign, now)
+        command = policy.decide(self._campaign, now)
         match command:
             case policy.Close():
                 return self._close(command)

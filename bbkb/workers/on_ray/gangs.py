@@ -1,8 +1,8 @@
 """Evaluations of several processes that Ray places together: the ranks of an evaluation on several
 machines, or the workers of a Ray Train trainer.
 
-No other module imports this one, except for a campaign with `workers.machines` or `ray_train`: it gives one of
-the crews below to the executor.
+A campaign with `workers.machines` or `ray_train` imports this module, and gives one of the crews below to the
+executor. In other campaigns, only an evaluation that starts a trainer imports it, to refuse the trainer.
 
 Groups. The processes of a worker run in its placement group. The group is created before its worker,
 completely or not at all, and has the worker's name. It is detached, so that an evaluation continues
@@ -395,7 +395,7 @@ class RankCrew(GroupCrew):
         """Let a process on each other machine fetch the objective, after starting any missing
         processes. Raises RayError if a process does not start or cannot fetch it."""
         if not self._helpers:
-            group = ray.util.get_current_placement_group()
+            group = get_current_placement_group()
             assert group is not None, "a worker that evaluates on several machines has a group"
             bundles = group.bundle_specs
             remote: Any = ray.remote(Helper)
