@@ -1,4 +1,4 @@
-"""The campaign file: reading YAML with positions, the typed settings, their checks and their JSON
+"""The campaign file: its sections become settings and are checked, mistakes have their file and line; its JSON
 Schema.
 
 The effect of a setting belongs to the package that implements it; no code here runs a campaign.

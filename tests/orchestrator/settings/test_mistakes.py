@@ -143,7 +143,6 @@ space: {a: {low: 1, high: 2, lgo: true}} => space.a.lgo is not a known key; did 
 workers: {timeout: 600} => workers.timeout is not a known key; did you mean 'timeout_seconds'?
 constraints: [{metric: m, max: 4}] => constraints.0.max is not a known key; did you mean 'at_most'?
 constraints: [{metric: m, name: 4}] => constraints.0.name is not a known key; valid names: metric, at_most
-known_results: [{table: t.csv, run: a}] => known_results.0.run is not a known key; valid names: table, reward
 early_stopping: {rule: median, grace: 1} => early_stopping.grace is not a known key; valid names: rule
 data: {name: a} => data.name is not a known key; did you mean 'name' at the top level?
 n_trials: 20 => 4: n_trials is not a known key; did you mean 'budget.evaluations'?

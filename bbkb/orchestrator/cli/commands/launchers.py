@@ -1,5 +1,5 @@
 """`bbkb launch …`: scripts and manifests that start a campaign on a cluster, which the command
-writes and, if requested, submits."""
+writes and, if requested, submits; and the command that submits it as a Ray job."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Scripts and manifests that start a campaign on a cluster: Slurm, Ray jobs, Kubernetes.
+"""Scripts and manifests that start a campaign on a cluster: Slurm, Kubernetes.
 
 Each output is a template in `templates/`, filled in with the campaign's settings. No code here
 connects to a cluster.
