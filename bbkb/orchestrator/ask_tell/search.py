@@ -151,10 +151,9 @@ class Search:
                     return [trial.arm for trial in trials[:limit]]
                 case Begin() | Tell() | Grow() as command:
                     self._compute(command)
-                case Ask(pending, count):
+                case Ask(pending):
                     # a campaign chooses for its free workers in groups, a caller gets as many as asked for
-                    most = self.state.remaining if self.state.settings.is_asynchronous else count
-                    requested = min(most, skip + limit)
+                    requested = skip + limit
                     decision = self.engine.choose(Ask(pending, requested))
                     if skip and isinstance(decision, Choose) and decision.picks:
                         if len(decision.picks) <= skip:

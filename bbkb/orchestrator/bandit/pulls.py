@@ -252,8 +252,8 @@ class Pulls:
             return False
         arms = self.finished_arms
         _, sizes = np.unique(self.finished.sums[arms] / self.finished.counts[arms], return_counts=True)
-        equal, pairs = (float((n * (n - 1) / 2).sum()) for n in (sizes, np.array([len(arms)])))
-        return bool(((equal + 1.0) / (pairs + 2.0)) ** self.repeats <= CHANCE)
+        equal, pairs = int((sizes * (sizes - 1) // 2).sum()), math.comb(len(arms), 2)
+        return ((equal + 1) / (pairs + 2)) ** self.repeats <= CHANCE
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
@@ -298,7 +298,7 @@ class Pulls:
         repeats = self.repeats
         means: dict[int, list[float]] = {}  # of an arm so far, or its first rewards, with which rewards are compared
         columns = (pulled, outputs, is_comparable, is_counted, self.counts[pulled])
-        before = (self.finished.counts[pulled], np.vstack((self.finished.sums, self.further_sums))[:, pulled].T)
+        before = (self.finished.counts[pulled], np.vstack((self.finished.sums[pulled], self.further_sums[:, pulled])).T)
         for arm, rewards_of_pull, comparable, counted, earlier, count, totals in zip(
             *(each.tolist() for each in (*columns, *before)), strict=True
         ):

@@ -64,8 +64,8 @@ class Pool:
     def arms(self, strategy: object, is_deterministic: bool | None) -> Arms:
         """Return the candidates in the format of strategies.
 
-        While candidates are appended, an arm of a continuous space is not pulled again, because a
-        neighbor provides as much information. In a fixed set, it may be pulled again: otherwise
+        While candidates are appended, an arm of a continuous space is not pulled again for a better
+        estimate, because a neighbor provides as much information. In a fixed set, it may be pulled again: otherwise
         noisy rewards would drive the search away from the best arms, and the published algorithms
         also allow it.
         """

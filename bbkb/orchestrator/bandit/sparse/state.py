@@ -201,11 +201,15 @@ class Knowledge:
         return float(self.scale.scores(mean_rewards(self.pulls))[counted].max())
 
     @property
+    def has_fit(self) -> bool:
+        """Whether the calibrated model was fitted to results."""
+        return self.calibration is not None and self.calibration.fitted.results > 0
+
+    @property
     def has_prospect(self) -> bool:
         """Whether `prospect` can be computed, which is not the case before the first fit of the
         model, with several objectives or with learning curves."""
-        is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
-        return is_fitted and self.goals.is_single and self.curve_evidence is None
+        return self.has_fit and self.goals.is_single and self.curve_evidence is None
 
     def prospect(self, bound: float) -> Prospect:
         """Return the expected benefit of further evaluations, given the largest upper bound on a
@@ -221,13 +225,15 @@ class Knowledge:
         then does not hide the good configurations around it, and a region of such values is learned as
         soon as several are neighbors. Only the fitted model with a single objective has exceptions."""
         arms = self.pulls.arms
-        is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
-        if not is_fitted or not self.goals.is_single or not len(arms):
+        if not self.has_fit or not self.goals.is_single or not len(arms):
             return arms[:0]
         means = mean_rewards(self.pulls)
         median = np.median(means)
         shortfalls = median - means
-        usual = max(-shortfalls.min(), np.quantile(shortfalls, 0.75))
+        usual = -shortfalls.min()
+        if shortfalls.max() / ABSURD <= usual:  # almost always; the quantile takes as long as all the rest
+            return arms[:0]
+        usual = max(usual, np.quantile(shortfalls, 0.75))
         absurd: Indices = arms[shortfalls / ABSURD > usual]
         if not len(absurd):
             return absurd
@@ -412,8 +418,8 @@ class SparseState:
 
     @cached_property
     def repeats(self) -> bool:
-        """Whether an arm may be pulled more than once; the calibrated model repeats none if rewards are
-        deterministic."""
+        """Whether an arm may be pulled again for a better estimate; the calibrated model repeats none if rewards
+        are deterministic."""
         if self.layout is None or not self.layout.repeats:
             return self.layout is None
         return self.calibration is None or not self.is_deterministic

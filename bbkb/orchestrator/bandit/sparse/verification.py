@@ -195,7 +195,7 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     objectives, and if fewer than three means differ, because a scale needs three."""
     if (evidence := state.curve_evidence) is not None:
         return _estimate_by_curves(state, evidence, arm) if evidence.scale.slope > 0.0 else None
-    is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
+    is_known = state.knowledge.has_fit and state.goals.is_single
     if not is_known or state.knowledge.scale.slope <= 0.0:
         return None
     pulls = float(state.model.weights(state.pulls)[arm])
@@ -302,8 +302,7 @@ class OpenArms:
 def has_best(state: SparseState) -> bool:
     """Return whether there is a best arm to repeat. False with several objectives, and with learning
     curves, whose model lacks individual effects of arms."""
-    fitted = state.calibration is not None and state.calibration.fitted.results > 0
-    return fitted and state.goals.is_single and not state.curve_state.known.trials
+    return state.knowledge.has_fit and state.goals.is_single and not state.curve_state.known.trials
 
 
 def may_verify(state: SparseState) -> bool:

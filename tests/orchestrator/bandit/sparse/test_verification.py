@@ -1,4 +1,4 @@
-"""Repeated evaluations of the best arms if values are noisy and arms may repeat."""
+"""Repeated evaluations of the best arms: if values are noisy, and to find out whether they are exact."""
 
 from collections import Counter
 from typing import Any
