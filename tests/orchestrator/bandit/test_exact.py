@@ -207,7 +207,6 @@ def test_pick_has_the_largest_score_the_lowest_index_among_equals_and_is_not_set
 
 
 ARMS = np.random.default_rng(0).random((40, 2))
-ACQUISITIONS = pytest.mark.parametrize("acquisition", [ExpectedImprovement, ProbabilityOfImprovement])
 play = partial(run_sequentially, ARMS, fails=lambda arm: arm % 7 == 3)  # every seventh arm fails
 
 

@@ -236,9 +236,6 @@ def test_certain_arm_improves_by_its_excess_over_the_target() -> None:
     assert got[1] < -1e100
 
 
-CANDIDATES = np.random.default_rng(0).random((30, 2))
-
-
 def upper_bound(mean: Floats, deviation: Floats, largest: float, allowed: Indices, step: int) -> Floats:
     """Corollary 3.3, with δ = 0.2."""
     bound: Floats = mean + math.sqrt(2 * math.log(30 * step**2 * math.pi**2 / (6 * 0.2))) * deviation
@@ -272,7 +269,7 @@ def test_pick_has_the_largest_acquisition_given_the_stored_pairs(
     strategy: Compressed, acquisition: Callable[..., Floats], epsilon: float
 ) -> None:
     strategy = replace(strategy, epsilon=epsilon)
-    state, rng = strategy.init(CANDIDATES, np.random.default_rng(1)), np.random.default_rng(2)
+    state, rng = strategy.init(ARMS, np.random.default_rng(1)), np.random.default_rng(2)
     pairs: list[tuple[int, float]] = []
     dropped = positive = 0
     for t in range(1, 45):
@@ -280,7 +277,7 @@ def test_pick_has_the_largest_acquisition_given_the_stored_pairs(
         assert pick.arm not in state.set_aside
         if t > 4:
             arms, rewards = zip(*pairs, strict=True)
-            mean, variance = exact_posterior(RBF(0.3), CANDIDATES, Pulls.none(30).add(arms, rewards), 0.01)
+            mean, variance = exact_posterior(RBF(0.3), ARMS, Pulls.none(30).add(arms, rewards), 0.01)
             allowed = np.setdiff1d(np.arange(30), state.set_aside)
             scores = acquisition(mean, np.sqrt(0.01 * variance), max(rewards), allowed, t)
             assert scores[pick.arm] == pytest.approx(scores[allowed].max(), rel=1e-5)
@@ -288,7 +285,7 @@ def test_pick_has_the_largest_acquisition_given_the_stored_pairs(
             bounds = strategy.posterior(state).ucb
             expected = scores if acquisition is upper_bound else np.full(30, np.nan)
             np.testing.assert_allclose(bounds, expected, atol=1e-9)
-        reward = float(np.sin(5 * CANDIDATES[pick.arm, 0]) + 0.1 * rng.standard_normal())
+        reward = float(np.sin(5 * ARMS[pick.arm, 0]) + 0.1 * rng.standard_normal())
         # the arm with the best belief fails in the middle of the run
         failed = [Observation(int(np.argmax(state.belief.mean)), None)] if t == 25 else []
         state = strategy.tell(state, [Observation(pick.arm, reward), *failed], rng)
@@ -320,7 +317,7 @@ def test_ties_go_to_the_lowest_arm_that_may_be_chosen() -> None:
 
 def test_width_of_a_box_is_that_of_theorem_3_2() -> None:
     strategy = CompressedUCB(decision_set="box", gradient_constants=(2.0, 3.0), delta=0.2)
-    state = strategy.init(CANDIDATES, np.random.default_rng(0))
-    r = float(np.ptp(CANDIDATES, axis=0).max())
+    state = strategy.init(ARMS, np.random.default_rng(0))
+    r = float(np.ptp(ARMS, axis=0).max())
     beta = 2 * math.log(2 * 49 * math.pi**2 / 0.6) + 4 * math.log(49 * 2 * 3 * r * math.sqrt(math.log(4 * 2 * 2 / 0.2)))
     assert strategy.width_at(state, 7) == pytest.approx(math.sqrt(beta * state.noise))
