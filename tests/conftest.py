@@ -102,6 +102,13 @@ def ray_cluster() -> Iterator[str]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture
+def short_folder() -> Iterator[str]:
+    """A folder for a Ray of the test's own: the path of a Unix socket ends at 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
 def pytest_report_header() -> str:
     """Report the databases on which the store is tested."""
     return f"databases: {', '.join(postgresql.databases())} (BBKB_TEST_POSTGRESQL={postgresql.WANTED or 'not set'})"

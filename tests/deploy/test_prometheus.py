@@ -22,14 +22,16 @@ from bbkb.orchestrator.running.coordinator.starting import DESCRIPTIONS
 from tests.deploy.live_ray import REPOSITORY, free_ports, head, process_running
 from tests.deploy.namespaces import wait_for
 
-DEPLOY_FOLDER = Path(__file__).parents[2] / "deploy"
-BUILT = runpy.run_path(str(DEPLOY_FOLDER / "grafana" / "dashboard.py"))
+DEPLOY = REPOSITORY / "deploy"
+BUILT = runpy.run_path(str(DEPLOY / "grafana" / "dashboard.py"))
+QUERIES = [query.replace("$campaign", ".*") for query in BUILT["queries"]()]
 needs_promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool, of Debian's prometheus")
+needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 
 
 def promtool(*arguments: str) -> None:
     done = subprocess.run(
-        ["promtool", *arguments], cwd=DEPLOY_FOLDER / "prometheus", capture_output=True, text=True, check=False
+        ["promtool", *arguments], cwd=DEPLOY / "prometheus", capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -42,29 +44,24 @@ def test_configuration_and_rules_are_sound_and_alerts_fire_when_they_should() ->
 
 @needs_promtool
 def test_dashboard_queries_are_valid(tmp_path: Path) -> None:
-    queries = [query.replace("$campaign", ".*") for query in BUILT["queries"]()]
-    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(queries)]
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(QUERIES)]
     file = tmp_path / "queries.yml"
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
     promtool("check", "rules", str(file))
 
 
 def test_dashboard_in_deploy_matches_the_code_that_builds_it() -> None:
-    assert json.loads((DEPLOY_FOLDER / "grafana" / "bbkb.json").read_text()) == BUILT["dashboard"]()
+    assert json.loads((DEPLOY / "grafana" / "bbkb.json").read_text()) == BUILT["dashboard"]()
 
 
 def test_alerts_and_dashboard_name_existing_metrics() -> None:
-    text = (DEPLOY_FOLDER / "prometheus" / "alerts.yml").read_text() + "\n".join(BUILT["queries"]())
+    text = (DEPLOY / "prometheus" / "alerts.yml").read_text() + "\n".join(BUILT["queries"]())
     named = set(re.findall(r"ray_(bbkb_\w+)", text))
     endings = ("", "_total", "_sum", "_count", "_bucket")
     assert named <= {name + ending for name in DESCRIPTIONS for ending in endings}
     assert {name for name in DESCRIPTIONS if not any(metric.startswith(name) for metric in named)} == set()
 
 
-DEPLOY = REPOSITORY / "deploy"
-QUERIES = [
-    query.replace("$campaign", ".*") for query in runpy.run_path(str(DEPLOY / "grafana" / "dashboard.py"))["queries"]()
-]
 CAMPAIGN = """
 name: scraped
 objective: {callable: "short:evaluate", direction: maximize}
@@ -79,7 +76,6 @@ def evaluate(x, seed):
     time.sleep(0.3)
     return x
 """
-needs_prometheus = pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs prometheus")
 
 
 @pytest.fixture(scope="module")

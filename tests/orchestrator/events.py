@@ -15,7 +15,9 @@ from bbkb.orchestrator.campaign.events import (
     ModelRefreshed,
     PickedTrial,
     ReportsArrived,
+    SessionClosed,
     SessionOpened,
+    SessionOutcome,
     TrialFailed,
     TrialsContinued,
     TrialsDispatched,
@@ -57,6 +59,10 @@ def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
 
 def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -> SessionOpened:
     return opening(settings_of(**changes), slots, time, epoch)
+
+
+def closed(number: int) -> SessionClosed:
+    return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"number {number}")
 
 
 def created(settings: Mapping[str, Any], **fields: Any) -> CampaignCreated:

@@ -94,11 +94,12 @@ def trainings(kind: str, *numbers: int) -> list[Attempt]:
     return [replace(attempt, can_be_stopped=True) for attempt in submitted]
 
 
+def batches_of(executor: Executor) -> list[list[Outcome]]:
+    return list(iter(lambda: executor.next_outcomes(None), []))
+
+
 def drain(executor: Executor) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    while batch := executor.next_outcomes(None):
-        outcomes += batch
-    return outcomes
+    return [outcome for batch in batches_of(executor) for outcome in batch]
 
 
 def test_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: Executor) -> None:
@@ -300,16 +301,9 @@ def plain_attempts(count: int, attempt: int = 1) -> list[Attempt]:
     return [Attempt(i, i, {}, seed=i, attempt=attempt) for i in range(count)]
 
 
-def all_outcomes(executor: SimulatedExecutor) -> list[list[Outcome]]:
-    batches = []
-    while batch := executor.next_outcomes(None):
-        batches.append(batch)
-    return batches
-
-
 def outcomes_by_trial(executor: SimulatedExecutor, attempts: Sequence[Attempt]) -> dict[int, Outcome]:
     executor.submit(attempts)
-    return {outcome.trial: outcome for batch in all_outcomes(executor) for outcome in batch}
+    return {outcome.trial: outcome for outcome in drain(executor)}
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=25), st.integers(1, 6))
@@ -331,7 +325,7 @@ def test_virtual_worker_evaluates_one_attempt_at_a_time_and_simultaneous_outcome
 ) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
     executor.submit(attempts_of(seconds))
-    batches = all_outcomes(executor)
+    batches = batches_of(executor)
     instants = [{outcome.finished for outcome in batch} for batch in batches]
     assert all(len(instant) == 1 for instant in instants)
     assert [min(i) for i in instants] == sorted({min(i) for i in instants})

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -53,9 +54,13 @@ class Figure:
             raise ValueError(f"figure.count must be >= 1, got {self.count}")
 
 
-def _errors_of(options: dict[str, Any]) -> list[str]:
+def figure(options: dict[str, Any]) -> object:
+    return build(Figure, options)
+
+
+def _errors_of(make: Callable[[dict[str, Any]], object], options: dict[str, Any]) -> list[str]:
     with pytest.raises(RefusalError) as error:
-        build(Figure, options)
+        make(options)
     return [str(problem) for problem in error.value.problems]
 
 
@@ -66,14 +71,14 @@ def test_nested_dataclass_is_picked_by_its_name() -> None:
 
 
 def test_mistakes_of_the_named_member_alone_are_reported() -> None:
-    assert _errors_of({"shape": {"name": "round", "side": 1}}) == [
+    assert _errors_of(figure, {"shape": {"name": "round", "side": 1}}) == [
         "shape.radius is required",
         "shape.side is not a known key; valid names: radius, name",
     ]
 
 
 def test_unknown_key_is_rejected_even_if_the_class_allows_it() -> None:
-    assert _errors_of({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
+    assert _errors_of(figure, {"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
         "counts is not a known key; did you mean 'count'?"
     ]
 
@@ -94,14 +99,16 @@ def test_field_without_plain_values_is_named_with_a_supported_type() -> None:
 
 
 def test_wrong_part_is_not_reported_as_missing_too() -> None:
-    assert _errors_of({"shape": {"name": "oval"}, "count": "x"}) == [
+    assert _errors_of(figure, {"shape": {"name": "oval"}, "count": "x"}) == [
         "shape.name must be 'round', 'square' or 'box', got \"oval\"",
         'count must be a whole number, got "x"',
     ]
 
 
 def test_error_of_the_class_itself_is_reported() -> None:
-    assert _errors_of({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]
+    assert _errors_of(figure, {"shape": {"name": "round", "radius": 1}, "count": 0}) == [
+        ": figure.count must be >= 1, got 0"
+    ]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -128,19 +135,13 @@ def test_file_that_names_some_options_gets_the_newest_defaults() -> None:
     assert (noisy.noise, noisy.first_fit) == (0.1, None)
 
 
-def _strategy_errors_of(options: dict[str, Any]) -> list[str]:
-    with pytest.raises(RefusalError) as error:
-        build_strategy(options)
-    return [str(problem) for problem in error.value.problems]
-
-
 def test_preset_that_is_unknown_or_contradicted_is_rejected() -> None:
-    (message,) = _strategy_errors_of({"preset": "best"})
+    (message,) = _errors_of(build_strategy, {"preset": "best"})
     assert "preset must be one of calibrated, paper, theory" in message
-    assert _strategy_errors_of({"preset": "calibrated", "regularization": 1}) == [
+    assert _errors_of(build_strategy, {"preset": "calibrated", "regularization": 1}) == [
         "preset must be paper if strategy.regularization is given, because calibrated settings fit the model"
     ]
-    assert _strategy_errors_of({"model": {"outputs": "square"}}) == [
+    assert _errors_of(build_strategy, {"model": {"outputs": "square"}}) == [
         "model.outputs must be 'half_rank', 'rank', 'standardise' or 'raw', got \"square\""
     ]
 
@@ -161,10 +162,10 @@ class Growing(Eager):
 
 
 def test_own_strategy_that_never_waits_must_be_asynchronous() -> None:
-    (message,) = _strategy_errors_of({"name": f"{__name__}:Eager"})
+    (message,) = _errors_of(build_strategy, {"name": f"{__name__}:Eager"})
     assert message.startswith('name must have a field mode, "async"')
     assert getattr(build_strategy({"name": f"{__name__}:Growing"}), "refresh_growth") == 0.1  # noqa: B009
-    (message,) = _strategy_errors_of({"name": f"{__name__}:Growing", "mode": "batch"})
+    (message,) = _errors_of(build_strategy, {"name": f"{__name__}:Growing", "mode": "batch"})
     assert "must have a field mode" in message
     assert never_waits(Eager())
     assert not never_waits(Uniform())
@@ -186,7 +187,7 @@ class LackingMore(Lacking):
 
 def test_campaign_needs_all_methods_of_a_strategy_but_posterior() -> None:
     assert isinstance(build_strategy({"name": f"{__name__}:Lacking"}), Uniform)
-    (message,) = _strategy_errors_of({"name": f"{__name__}:LackingMore"})
+    (message,) = _errors_of(build_strategy, {"name": f"{__name__}:LackingMore"})
     assert message == "name must have the methods init, ask, tell, recorded, restore; it lacks restore"
 
 

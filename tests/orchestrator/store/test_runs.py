@@ -1,7 +1,6 @@
 """Runs that are named: found again, never started twice, on every database; snapshots hold the state of their log."""
 
 import errno
-import functools
 import math
 import os
 import stat
@@ -14,12 +13,12 @@ import pytest
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.state import CampaignState, Clock, Session
-from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError, StoreError
 from bbkb.orchestrator.session.build import Parts, build
 from bbkb.orchestrator.session.open import create_run, first_events, open_session
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs, snapshots
+from tests.orchestrator.events import fold
 from tests.orchestrator.store.raw import change
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
@@ -163,22 +162,18 @@ def run(tmp_path: Path, log: list[Event]) -> runs.Run:
     return stored_run
 
 
-def fold(events: list[Event]) -> CampaignState:
-    return functools.reduce(apply, events, CampaignState())
-
-
 def test_snapshot_restores_an_equal_state_at_any_position(run: runs.Run, log: list[Event]) -> None:
     with run.store() as store:
         writer = store.claim("c", "test")
         for position in range(1, len(log) + 1, 7):
-            state = fold(log[:position])
+            state = fold(*log[:position])
             snapshots.save(writer, position, state)
             assert snapshots.load(store, "c") == (position, state)
-            assert snapshots.current(run, store) == fold(log)
+            assert snapshots.current(run, store) == fold(*log)
 
 
 def test_snapshot_restores_infinities_and_nan(run: runs.Run, log: list[Event]) -> None:
-    state = replace(fold(log), clock=Clock(elapsed_seconds=math.inf, busy_seconds=-math.inf))
+    state = replace(fold(*log), clock=Clock(elapsed_seconds=math.inf, busy_seconds=-math.inf))
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log), state)
         assert snapshots.load(store, "c") == (len(log), state)
@@ -200,14 +195,14 @@ def test_snapshot_that_does_not_match_is_not_used(run: runs.Run, log: list[Event
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(session=Session(slots=99)))
         change(tmp_path / "c.sqlite", damage)
-        assert snapshots.current(run, store) == fold(log)
+        assert snapshots.current(run, store) == fold(*log)
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])
 def test_log_without_its_last_events_is_rejected(run: runs.Run, log: list[Event], has_snapshot: bool) -> None:
     with run.store() as store:
         snapshots.save(
-            store.claim("c", "test"), len(log) if has_snapshot else 1, fold(log if has_snapshot else log[:1])
+            store.claim("c", "test"), len(log) if has_snapshot else 1, fold(*(log if has_snapshot else log[:1]))
         )
         change(run.folder / "c.sqlite", f"DELETE FROM bbkb_events WHERE position >= {len(log) - 3}")
         with pytest.raises(StoreError, match=f"event {len(log) - 3} of 'c' is missing"):
@@ -230,4 +225,4 @@ def test_session_writes_a_snapshot_at_its_end(tmp_path: Path) -> None:
     open_session(new_run, settings).run()
     events = new_run.events()
     with new_run.store() as store:
-        assert snapshots.load(store, new_run.name) == (len(events), fold(events))
+        assert snapshots.load(store, new_run.name) == (len(events), fold(*events))

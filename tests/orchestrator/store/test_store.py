@@ -11,11 +11,11 @@ import pytest
 import sqlalchemy as sa
 from psycopg import errors
 
-from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOutcome
 from bbkb.orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from bbkb.orchestrator.store import connect
 from bbkb.orchestrator.store.connect import translate_errors
 from bbkb.orchestrator.store.store import EventStore, Row
+from tests.orchestrator.events import closed
 from tests.orchestrator.store.raw import change
 
 ODD_NAMES = (
@@ -39,10 +39,6 @@ def local(tmp_path: Path) -> Iterator[EventStore]:
     store.close()
 
 
-def stop(number: int) -> Event:
-    return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"number {number}")
-
-
 def run_together(function: Callable[[int], None], count: int) -> None:
     """Call `function` with each number below `count`, in threads that start at the same time."""
     start = threading.Barrier(count)
@@ -59,35 +55,35 @@ def run_together(function: Callable[[int], None], count: int) -> None:
 
 
 def test_events_are_read_in_the_order_of_appends(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     writer = store.claim(campaign, "me")
-    writer.append([stop(1), stop(2)])
+    writer.append([closed(1), closed(2)])
     writer.append([])
-    writer.append([stop(3)])
-    assert list(store.read(campaign)) == [stop(number) for number in range(4)]
-    assert list(store.read(campaign, after=2)) == [stop(2), stop(3)]
+    writer.append([closed(3)])
+    assert list(store.read(campaign)) == [closed(number) for number in range(4)]
+    assert list(store.read(campaign, after=2)) == [closed(2), closed(3)]
 
 
 def test_append_at_a_position_writes_events_once(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     writer = store.claim(campaign, "me")
     assert writer.length == 1
-    writer.append([stop(1), stop(2)], position=1)
-    writer.append([stop(1), stop(2), stop(3)], position=1)
-    writer.append([stop(1), stop(2)], position=1)
-    writer.append([stop(4)], position=4)
-    assert list(store.read(campaign)) == [stop(number) for number in range(5)]
+    writer.append([closed(1), closed(2)], position=1)
+    writer.append([closed(1), closed(2), closed(3)], position=1)
+    writer.append([closed(1), closed(2)], position=1)
+    writer.append([closed(4)], position=4)
+    assert list(store.read(campaign)) == [closed(number) for number in range(5)]
 
 
 def test_log_of_many_events_is_read_completely(store: EventStore, campaign: str) -> None:
-    events = [stop(number) for number in range(2500)]
+    events = [closed(number) for number in range(2500)]
     store.create(campaign, events[:1])
     store.claim(campaign, "me").append(events[1:])
     assert list(store.read(campaign)) == events
 
 
 def test_claim_of_a_free_campaign_succeeds_once(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     free = store.holding(campaign)
     assert (free.epoch, free.holder) == (0, "")
     store.claim(campaign, "the faster", seen=free.epoch, settings='{"budget": 1}')
@@ -98,7 +94,7 @@ def test_claim_of_a_free_campaign_succeeds_once(store: EventStore, campaign: str
 
 
 def test_claim_by_many_processes_at_once_succeeds_once(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     winners: list[int] = []
 
     def claim(number: int) -> None:
@@ -111,7 +107,7 @@ def test_claim_by_many_processes_at_once_succeeds_once(store: EventStore, campai
 
 
 def test_holder_beats_receives_requests_and_releases(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     writer = store.claim(campaign, "me", '{"pid": 7}')
     assert (store.holding(campaign).identity, store.holding(campaign).beats) == ('{"pid": 7}', 0)
     assert writer.beat() == ""
@@ -124,24 +120,24 @@ def test_holder_beats_receives_requests_and_releases(store: EventStore, campaign
 
 
 def test_fenced_holder_cannot_beat_write_or_release(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     zombie = store.claim(campaign, "the zombie")
     store.ask_to_stop(campaign, zombie.epoch, "now")
     heir = store.claim(campaign, "the heir")
     assert heir.epoch == zombie.epoch + 1
     assert heir.beat() == ""  # the request was not meant for it
-    heir.append([stop(1)])
-    for write in (zombie.beat, lambda: zombie.append([stop(2)])):
+    heir.append([closed(1)])
+    for write in (zombie.beat, lambda: zombie.append([closed(2)])):
         with pytest.raises(FencedError, match=r"the heir has taken over .* \(epoch 2"):
             write()
-    assert list(store.read(campaign)) == [stop(0), stop(1)]
+    assert list(store.read(campaign)) == [closed(0), closed(1)]
     zombie.release()
     assert store.holding(campaign).holder == "the heir"
     assert not store.ask_to_stop(campaign, zombie.epoch, "now")
 
 
 def test_append_of_an_older_writer_never_follows_a_newer_one(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     acknowledged: list[int] = []
 
     def write(number: int) -> None:
@@ -149,7 +145,7 @@ def test_append_of_an_older_writer_never_follows_a_newer_one(store: EventStore, 
             writer = store.claim(campaign, f"writer {number}, claim {claim}")
             with contextlib.suppress(FencedError):
                 for step in range(10):
-                    writer.append([stop(1000 * writer.epoch + step)])
+                    writer.append([closed(1000 * writer.epoch + step)])
                     acknowledged.append(1000 * writer.epoch + step)
 
     run_together(write, 4)
@@ -160,18 +156,18 @@ def test_append_of_an_older_writer_never_follows_a_newer_one(store: EventStore, 
 
 def test_campaigns_in_one_database_are_separate(store: EventStore, campaign: str) -> None:
     for name, number in ((campaign, 1), (f"{campaign}-other", 2)):
-        store.create(name, [stop(number)])
-    assert list(store.read(campaign)) == [stop(1)]
+        store.create(name, [closed(number)])
+    assert list(store.read(campaign)) == [closed(1)]
 
 
 def test_create_rejects_an_existing_name(store: EventStore, campaign: str) -> None:
-    store.create(campaign, [stop(0)])
+    store.create(campaign, [closed(0)])
     with pytest.raises(RunError, match="resume it, or give another name"):
-        store.create(campaign, [stop(0)])
+        store.create(campaign, [closed(0)])
 
 
 def test_claim_rejects_an_unknown_campaign(store: EventStore, campaign: str) -> None:
-    store.create(f"{campaign}-other", [stop(0)])
+    store.create(f"{campaign}-other", [closed(0)])
     with pytest.raises(RunError, match="there is no campaign"):
         store.claim(campaign, "me")
 
@@ -182,9 +178,9 @@ def test_reader_does_not_disturb_the_creation(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no campaign was ever stored there"):
         list(early.read("c"))
     creator = EventStore(url)
-    creator.create("c", [stop(0)])
-    creator.create("d", [stop(1)])
-    assert list(early.read("c")) == [stop(0)]
+    creator.create("c", [closed(0)])
+    creator.create("d", [closed(1)])
+    assert list(early.read("c")) == [closed(0)]
     early.close()
     creator.close()
 
@@ -196,11 +192,11 @@ def test_sqlite_is_as_durable_as_it_can_be(local: EventStore) -> None:
 
 
 def test_append_that_fails_writes_nothing(local: EventStore, tmp_path: Path) -> None:
-    local.create("c", [stop(0)])
+    local.create("c", [closed(0)])
     writer = local.claim("c", "me")
     change(tmp_path / "c.sqlite", "INSERT INTO bbkb_events VALUES ('c', 2, 1, 'session_closed', '{}', 0)")
     with pytest.raises(StoreError, match="refused"):
-        writer.append([stop(1), stop(2)])
+        writer.append([closed(1), closed(2)])
     assert [row.position for row in local.rows("c", 0)] == [0, 2]
 
 
@@ -219,7 +215,7 @@ EVENT_1 = r"event 1 \(session_closed\) of 'c' .*"
 def test_damaged_log_is_reported_with_the_position(
     local: EventStore, tmp_path: Path, damage: str, message: str
 ) -> None:
-    local.create("c", [stop(number) for number in range(3)])
+    local.create("c", [closed(number) for number in range(3)])
     is_whole = damage.startswith("DELETE")
     statement = damage if is_whole else f"UPDATE bbkb_events {damage} WHERE position = 1"
     change(tmp_path / "c.sqlite", statement)
@@ -265,7 +261,7 @@ def test_reading_a_mistyped_database_leaves_no_file_behind(tmp_path: Path) -> No
 
 
 def test_database_of_another_format_is_refused(local: EventStore, tmp_path: Path) -> None:
-    local.create("c", [stop(0)])
+    local.create("c", [closed(0)])
     change(tmp_path / "c.sqlite", "UPDATE bbkb_format SET format = 2")
     with pytest.raises(StoreError, match="another version: its format is 2, not 1"):
         EventStore(tmp_path / "c.sqlite")
@@ -291,8 +287,8 @@ TAMPERING = {
 def test_checksums_reveal_an_event_that_was_removed_moved_or_added(
     local: EventStore, tmp_path: Path, tampering: str
 ) -> None:
-    local.create("c", [stop(0)])
-    local.claim("c", "me").append([stop(number) for number in range(1, 6)])
+    local.create("c", [closed(0)])
+    local.claim("c", "me").append([closed(number) for number in range(1, 6)])
     assert len(list(local.read("c"))) == 6
     change(tmp_path / "c.sqlite", TAMPERING[tampering])
     with pytest.raises(StoreError, match="is damaged"):
@@ -300,7 +296,7 @@ def test_checksums_reveal_an_event_that_was_removed_moved_or_added(
 
 
 def test_absurd_length_is_damage(local: EventStore, tmp_path: Path) -> None:
-    local.create("c", [stop(0)])
+    local.create("c", [closed(0)])
     change(tmp_path / "c.sqlite", f"UPDATE bbkb_campaigns SET length = {2**62}")
     with pytest.raises(StoreError, match="event 1 of 'c' is missing"):
         list(local.read("c"))
@@ -316,8 +312,8 @@ def test_path_is_never_parsed(tmp_path: Path, folder: str) -> None:
     for place in (file, f"sqlite:///{file}"):
         with contextlib.closing(EventStore(place)) as store:
             if not store.has("c"):
-                store.create("c", [stop(0)])
-            assert list(store.read("c")) == [stop(0)]
+                store.create("c", [closed(0)])
+            assert list(store.read("c")) == [closed(0)]
             assert str(file) in store.name
     assert {path.parent for path in tmp_path.rglob("*") if path.is_file()} == {file.parent}
 
@@ -326,10 +322,10 @@ def test_read_only_folder_with_an_odd_name_is_read(tmp_path: Path, monkeypatch: 
     file = tmp_path / "a?lr=1%20#x" / "c.sqlite"
     file.parent.mkdir()
     with contextlib.closing(EventStore(file)) as store:
-        store.create("c", [stop(0)])
+        store.create("c", [closed(0)])
     monkeypatch.setattr(connect, "_is_in_read_only_folder", lambda path: True)
     with contextlib.closing(EventStore(file)) as store:
-        assert list(store.read("c")) == [stop(0)]
+        assert list(store.read("c")) == [closed(0)]
     assert [path.name for path in file.parent.iterdir()] == ["c.sqlite"]
 
 

@@ -30,7 +30,6 @@ from bbkb.orchestrator.campaign.events import (
     ModelRefreshed,
     SessionClosed,
     SessionOpened,
-    SessionOutcome,
     TrialsDispatched,
     TrialSucceeded,
 )
@@ -51,7 +50,7 @@ from bbkb.strategies import BBKB
 from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
 from bbkb.workers.messages import FailureKind
 from tests.examples import examples
-from tests.orchestrator.events import created, opening
+from tests.orchestrator.events import closed, created, opening
 from tests.orchestrator.fakes import Killed
 from tests.orchestrator.store.books import Books
 from tests.orchestrator.store.raw import change
@@ -270,15 +269,11 @@ def test_verify_rejects_an_unknown_campaign(tmp_path: Path, sound_log: list[Even
     store.close()
 
 
-def stop(number: int) -> SessionClosed:
-    return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"number {number}")
-
-
 @pytest.fixture
 def long_log(tmp_path: Path) -> EventStore:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    store.create("c", [stop(0)])
-    store.claim("c", "me").append([stop(number) for number in range(1, 1500)])
+    store.create("c", [closed(0)])
+    store.claim("c", "me").append([closed(number) for number in range(1, 1500)])
     store.close()
     return store
 
@@ -290,7 +285,7 @@ def copy_store(tmp_path: Path) -> EventStore:
 def test_copy_equals_the_beginning_of_a_longer_log(long_log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
     assert compare(long_log, copy, "c")[0]
-    long_log.claim("c", "me").append([stop(1500), stop(1501)])
+    long_log.claim("c", "me").append([closed(1500), closed(1501)])
     assert compare(long_log, copy, "c")[0]
     is_earlier, text = compare(copy, long_log, "c")
     assert not is_earlier
@@ -301,7 +296,7 @@ def test_copy_equals_the_beginning_of_a_longer_log(long_log: EventStore, tmp_pat
 
 def test_comparison_reveals_a_change_with_recomputed_checksums(long_log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
-    changed = [stop(number if number != 700 else 7) for number in range(1, 1500)]
+    changed = [closed(number if number != 700 else 7) for number in range(1, 1500)]
     rows = [row._asdict() for row in rows_of("c", 1, 1, changed, long_log.checksum_before("c", 1))]
     with contextlib.closing(sqlite3.connect(tmp_path / "c.sqlite")) as raw, raw:
         raw.executemany("UPDATE bbkb_events SET body = :body, checksum = :checksum WHERE position = :position", rows)

@@ -3,7 +3,6 @@
 import itertools
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,12 +60,6 @@ ray.shutdown()
 cluster.shutdown()
 print(", ".join(f"{trial} {getattr(outcome, 'failure', 'success')}" for trial, outcome in sorted(seen.items())))
 """
-
-
-@pytest.fixture
-def short_folder() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield folder
 
 
 @pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])

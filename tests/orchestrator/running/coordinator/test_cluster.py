@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -171,12 +170,6 @@ def run(script: str, *arguments: str, **environment: str) -> list[str]:
     )
     assert (result.returncode, result.stderr) == (0, "")
     return result.stdout.splitlines()
-
-
-@pytest.fixture
-def short_folder() -> Iterator[str]:
-    with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        yield folder
 
 
 @pytest.mark.thorough
