@@ -17,7 +17,6 @@ import pytest
 import yaml
 from typer.core import TyperGroup
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from bbkb import Campaign
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
@@ -37,7 +36,7 @@ from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.schema import schema
 from bbkb.orchestrator.store.runs import Run, open_run
 from tests.executors import HERE
-from tests.orchestrator.runs import history_of
+from tests.orchestrator import runs
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 REPOSITORY = Path(__file__).parents[3]
@@ -465,9 +464,7 @@ def campaign(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 def dry_run(tmp_path: Path, tree: dict[str, Any], *arguments: str) -> str:
     file = tmp_path / "planned.yaml"
     file.write_text(yaml.safe_dump(tree))
-    done = CliRunner().invoke(app, ["run", str(file), "--dry-run", *arguments], catch_exceptions=False)
-    assert done.exit_code == 0
-    return done.output
+    return runs.bbkb("run", file, "--dry-run", *arguments, columns=80).output
 
 
 @pytest.mark.parametrize("strategy", ["bbkb", "uniform", "gp_bucb"])
@@ -477,7 +474,7 @@ def test_plan_shows_the_first_evaluations_of_the_run(tmp_path: Path, strategy: s
     planned = first_arms(settings, parts, existing(settings, parts.problem))
     created = Campaign.__new__(Campaign)
     created.settings = settings
-    trials = history_of(created.run(progress=False)).trials
+    trials = runs.history_of(created.run(progress=False)).trials
     assert len(planned) == 4
     assert planned == [row.arm for row in trials[:4]]
 

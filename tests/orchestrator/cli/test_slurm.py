@@ -10,7 +10,6 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.commands import launchers
@@ -25,11 +24,11 @@ from bbkb.orchestrator.cli.launchers.slurm import (
     script_for,
 )
 from bbkb.orchestrator.cli.launchers.writing import least_nodes, places_of
-from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.wording import duration
 from tests.examples import examples
+from tests.orchestrator import runs
 
 REPOSITORY = Path(__file__).parents[3]
 HOSTILE = """it's $HOME; "x" `y`"""
@@ -328,9 +327,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def bbkb(*arguments: str) -> str:
     """Return the command's output, without wrapped lines. Raises the command's errors."""
-    done = CliRunner().invoke(app, ["launch", *arguments], catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.output.split())
+    return " ".join(runs.bbkb("launch", *arguments).output.split())
 
 
 def test_launch_slurm_writes_a_script_and_explains_its_settings(folder: Path) -> None:

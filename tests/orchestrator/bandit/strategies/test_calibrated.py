@@ -351,8 +351,8 @@ def repeats(picks: list[Pick]) -> int:
 )
 @pytest.mark.parametrize(("name", "arms"), spread(CALIBRATED, SETS))
 def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, arms: str, noise: Noise, most: int) -> None:
-    """If the fit mistakes differences between neighbors for noise, one or two repeats show that
-    they are not; three are needed if different arms share values."""
+    """If the fit mistakes differences between neighbors for noise, one repeat shows that they are not,
+    or up to three if different arms share values."""
     picks = search(name, SETS[arms], TRUTHS[arms], noise, 40)
     verified = sum(pick.reason == "verification" for pick in picks)
     assert verified <= most
