@@ -1,6 +1,6 @@
 """What a field's annotation says about its values, for pydantic, the JSON Schema and the lists of
-options, without an import of pydantic: the bandit core and the campaign declare their options and
-settings with it.
+options, without an import of pydantic: the campaign declares its settings with it. The bandit core has
+annotations of its own (`bandit.options`).
 
 A field is written `Annotated[float, Gt(0), Doc("what it means")]`. Bounds are those of
 `annotated_types`, the text is `typing_extensions.Doc`. The classes here are further annotations;
@@ -14,7 +14,6 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 from typing_extensions import Doc
 
 Schema = dict[str, Any]
-REFUSED = "refused"  # pydantic's type of an error whose message is a predicate
 
 # fields of sections whose key in a campaign file is a keyword of Python
 KEYS = {"within": "in", "continues": "continue"}
@@ -63,24 +62,6 @@ class _Listed:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Schema:
         return {**handler(source), "strict": False}
-
-
-@dataclass(frozen=True, slots=True)
-class Tagged:
-    """An annotation of a union of dataclasses: `tag`, a key or a function of the mapping, selects
-    the member, so that messages concern the intended one. `otherwise`: the rule if a function
-    selects none."""
-
-    tag: str | Callable[[Any], str | None]
-    members: tuple[tuple[str, type], ...]
-    otherwise: str = ""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Schema:
-        choices = {name: handler.generate_schema(cls) for name, cls in self.members}
-        schema: Schema = {"type": "tagged-union", "discriminator": self.tag, "choices": choices}
-        if self.otherwise:
-            schema |= {"custom_error_type": REFUSED, "custom_error_message": self.otherwise}
-        return schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,6 @@ TRAITS: Mapping[str, Traits] = {
 }
 
 
-def traits_of(name: str) -> Traits:
-    """Return the properties of an executor in a log, whose name may be unknown."""
-    return TRAITS.get(name, Traits())
-
-
 TakeReports = Callable[[Sequence[Report]], Collection[int]]  # returns the trials to stop
 
 

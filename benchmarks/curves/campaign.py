@@ -6,7 +6,6 @@ after its last step, as a training that continues from its checkpoint.
 """
 
 import heapq
-import json
 import tempfile
 import time
 from collections.abc import Mapping
@@ -19,12 +18,12 @@ from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.campaign.events import SessionOpened
-from bbkb.orchestrator.campaign.settings import Settings, plain
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import build, with_training
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.session.open import as_text, create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.store import EventStore
@@ -212,13 +211,12 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> None:
     run = create_run(settings, parts)
     store = EventStore(run.place)
     try:
-        writer = take(store, run.name, settings=json.dumps(plain(settings)))
+        writer = take(store, run.name, settings=as_text(settings))
         created, later_events = run.stream(store)
         engine = replay(parts.problem, chain((created,), later_events))
         opened = SessionOpened(
             time=executor.now(),
             epoch=writer.epoch,
-            executor="simulated",
             slots=executor.slots,
             settings=settings,
         )

@@ -57,9 +57,7 @@ def failed_trial(trial: int, kind: str = "worker lost", attempt: int = 1) -> Tri
 
 
 def session(time: float) -> SessionOpened:
-    return SessionOpened(
-        time=time, epoch=1, executor="ray", slots=2, settings=Settings(name="c", budget=Budget(evaluations=1))
-    )
+    return SessionOpened(time=time, epoch=1, slots=2, settings=Settings(name="c", budget=Budget(evaluations=1)))
 
 
 def kill(victim: Victim, time: float, pid: int = 0, node: str = "", strike: int = 1) -> Kill:

@@ -79,8 +79,9 @@ def opening(
     epoch: int = 1,
     executor: str = "inline",
 ) -> SessionOpened:
-    """The opening of a session with these settings."""
-    return SessionOpened(time=time, epoch=epoch, executor=executor, slots=slots, settings=settings_from(settings))
+    """The opening of a session with these settings, on `executor` if they name none."""
+    workers = {"executor": executor, **settings.get("workers", {})}
+    return SessionOpened(time=time, epoch=epoch, slots=slots, settings=settings_from({**settings, "workers": workers}))
 
 
 def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **fields: Any) -> BatchChosen:

@@ -86,7 +86,7 @@ class Campaign:
         return Driver(replay(self.problem, self.events()), writer, executor, observe, **options)
 
     def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
-        return opening({**self.settings, **settings}, executor.slots, executor.now(), executor="test")
+        return opening({**self.settings, **settings}, executor.slots, executor.now(), executor="ray")
 
     def simulated_executor(
         self, failure_rate: float = 0.0, durations: DurationModel | None = None, seed: int = 7

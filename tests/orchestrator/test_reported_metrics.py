@@ -17,10 +17,10 @@ from bbkb import Result, tune
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialSucceeded, body_of, event_of
+from bbkb.orchestrator.cli.trackers import _reports
 from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import export
-from bbkb.orchestrator.history.trackers import _reports
+from bbkb.orchestrator.report.one_trial import describe_trial
 from tests.executors import HERE
 from tests.orchestrator.runs import history_of
 from tests.present import present
@@ -105,7 +105,7 @@ def test_page_gets_the_metrics_of_reports(history: History) -> None:
 def test_reports_that_are_too_many_are_left_out_with_their_metrics(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bbkb.orchestrator.history.one_trial.MOST_REPORTS", 2)
+    monkeypatch.setattr("bbkb.orchestrator.report.one_trial.MOST_REPORTS", 2)
     described = present(describe_trial(history, 1))
     assert [step for step, _ in described["reports"]] == [*described["report_metrics"]] == [2, 3]
 

@@ -4,7 +4,6 @@ objective. `Campaign` and `tune` have the same arguments, whose keys in a file `
 import functools
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -23,18 +22,16 @@ from bbkb.orchestrator.ask_tell.checks import (
     StrategyChoice,
     check_direction,
     check_goals,
+    check_kind,
     check_list,
     check_mapping,
     check_mappings,
     check_objective,
     check_space,
 )
-from bbkb.orchestrator.bandit.options import excerpt
-from bbkb.orchestrator.bandit.strategies.presets import Calibrated
-from bbkb.orchestrator.bandit.strategy import check_class
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.policy import Close
-from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from
+from bbkb.orchestrator.campaign.settings import ExecutorName, Settings, Workers, name_from
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import read_history
@@ -49,11 +46,10 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.loading import load as load_settings
 from bbkb.orchestrator.settings.options import dump_objective, objective_of
-from bbkb.orchestrator.settings.strategies import dump_strategy, strategy_name
+from bbkb.orchestrator.settings.strategies import strategy_section
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run, find, make_folder, open_run, unwritable
 from bbkb.orchestrator.wording import plural
-from bbkb.workers.executor import TRAITS, ExecutorName
 
 if TYPE_CHECKING:  # they import Ray
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
@@ -96,43 +92,10 @@ def _converted(name: str, value: Any) -> object:
         case "known_results":
             return check_mappings(value, name, "[{'table': 'results.csv'}]") or None
         case "strategy":
-            return _strategy(value)
+            return strategy_section(value)
         case "early_stopping" if isinstance(value, str):
             return {"rule": value}
     return value
-
-
-def _strategy(choice: Strategy) -> Mapping[str, object]:
-    """Return a listed name, `module:Name`, a mapping, a class or an object as a mapping with `name`.
-    Raises ValueError if it is not a strategy."""
-    if isinstance(choice, Calibrated):
-        choice = choice()
-    if isinstance(choice, Mapping):
-        return choice
-    if isinstance(choice, str):
-        return {"name": choice}
-    if isinstance(choice, type):
-        return {"name": _reference(choice)}
-    _reference(type(choice))
-    return {**dump_strategy(choice), "name": _reference(type(choice))}
-
-
-def _reference(cls: type) -> str:
-    """Return the `module:Name` from which other processes can import a strategy's class. Raises
-    ValueError if they cannot, or if `cls` is not a strategy."""
-    check_class(cls, f"the strategy {cls.__qualname__} ")
-    place = f"{cls.__module__}:{cls.__qualname__}"
-    if "." in cls.__qualname__:
-        raise ValueError(f"strategy must be a class of a module's top level, got {place}: move it there")
-    if cls.__module__ != "__main__":
-        return strategy_name(cls)
-    file = getattr(sys.modules["__main__"], "__file__", None)
-    if file is None:
-        raise ValueError(
-            f"strategy must be a class that workers can import, got {place}: write it into a file, such as mystrat.py, "
-            f"and give strategy='mystrat:{cls.__name__}'"
-        )
-    return f"{Path(file).resolve()}:{cls.__name__}"
 
 
 def settings_of(
@@ -187,22 +150,18 @@ def _with_function(tree: dict[str, Any], function: Function) -> Settings:
     objective = tree.get("objective", {})
     if "direction" not in objective:
         check_direction(None, is_needed="objectives" not in tree)
-    workers = tree.get("workers")
-    executor = workers.get("executor") if isinstance(workers, Mapping) else None
-    if isinstance(executor, str) and executor in TRAITS and not TRAITS[executor].on_ray:
-        live = LiveFunction.of(function)
-        section = {**objective, "function": live.path, "options": dump_objective(live)}
-        return from_mapping({**tree, "objective": section}, origin="Campaign")
-    runs = Path.cwd() / Path(str(tree.get("runs", "runs"))).expanduser()
-    draft = draft_function(function, runs / "functions")
-    pickled = draft.options
-    section = {**objective, "function": pickled.path, "options": dump_objective(pickled)}
-    checked = from_mapping({**tree, "objective": section}, origin="Campaign")
+    live = LiveFunction.of(function)
+    section = {**objective, "function": live.path, "options": dump_objective(live)}
+    settings = from_mapping({**tree, "objective": section}, origin="Campaign")
+    if not settings.workers.traits.on_ray:
+        return settings
+    draft = draft_function(function, Path(settings.runs) / "functions")
     try:
-        draft.write()
+        pickled = draft.write()
     except OSError as error:
-        raise unwritable(checked.runs, error.strerror) from error
-    return checked
+        raise unwritable(settings.runs, error.strerror) from error
+    pickled_section = replace(settings.objective, function=pickled.path, options=dump_objective(pickled))
+    return replace(settings, objective=pickled_section)
 
 
 def _name_of(objective: Function | Mapping[str, object]) -> str:
@@ -324,8 +283,7 @@ class Campaign:
             ValueError: if an argument has a wrong type.
             ConfigError: if the file is invalid; the message names file and line.
         """
-        if not isinstance(path, str | Path):
-            raise ValueError(f"path must be the path of a campaign file, got {excerpt(path)}")
+        check_kind(path, str | Path, "path must be the path of a campaign file")
         campaign = cls.__new__(cls)
         campaign.settings = load_settings(path, check_list(overrides, "overrides", '["budget.evaluations=50"]'))
         return campaign
@@ -355,12 +313,10 @@ class Campaign:
         may differ from the recorded settings. With `resume=True`, the argument `run` names the run. If the run has
         already finished, its result is returned immediately.
         """
-        if on_result is not None and not callable(on_result):
-            raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
+        check_kind(on_result, Callable | None, "on_result must be a function of one result")
         settings = self.settings
         check_address(settings, address)
-        if not isinstance(resume, bool | str | Path):
-            raise ValueError(f"resume must be the path of a run's folder, True or False, got {excerpt(resume)}")
+        check_kind(resume, bool | str | Path, "resume must be the path of a run's folder, True or False")
         if resume is True and settings.run is None:
             raise UserError(
                 "resume=True must know which run to continue, got no name: give run=NAME, or "

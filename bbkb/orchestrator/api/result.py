@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.parameters import Parameters, as_given
-from bbkb.orchestrator.bandit.options import excerpt
+from bbkb.orchestrator.ask_tell.checks import check_kind
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.results import TrialResult, Trials, metrics_with_first
 from bbkb.orchestrator.errors import RunError
@@ -221,8 +221,7 @@ def load(folder: str | Path) -> Result:
         RunError: if `folder` is not the folder of a run.
         StoreError: if the run's log cannot be read.
     """
-    if not isinstance(folder, str | Path):
-        raise ValueError(f"folder must be the path of a run's folder, got {excerpt(folder)}")
+    check_kind(folder, str | Path, "folder must be the path of a run's folder")
     return result_of(open_run(Path(folder)))
 
 

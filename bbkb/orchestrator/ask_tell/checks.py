@@ -67,6 +67,12 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
     return strategy
 
 
+def check_kind(value: object, kind: Any, rule: str) -> None:
+    """Raise ValueError with `rule` unless `value` is an instance of `kind`."""
+    if not isinstance(value, kind):
+        raise ValueError(f"{rule}, got {excerpt(value)}")
+
+
 def check_limit(limit: object, what: str = "limit") -> int:
     """Check a number of pulls or candidates, which must be at least 1. Messages call it `what`."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):

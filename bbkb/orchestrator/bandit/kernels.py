@@ -14,10 +14,9 @@ import numpy as np
 from annotated_types import Gt
 from typing_extensions import Doc
 
-from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import LEVEL
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.options import Like, Options, excerpt
+from bbkb.orchestrator.bandit.options import Like, Options, Tagged, excerpt
 
 Lengthscale = float | tuple[float, ...]
 _Length = Annotated[float, Gt(0)]

@@ -1,14 +1,15 @@
 """Options that several strategies have, with their bounds and meanings, and the check of a value that was
 given in Python.
 
-A field is written `Annotated[float, Gt(0), Doc("what it means")]` (`bbkb.orchestrator.annotations`).
+A field is written `Annotated[float, Gt(0), Doc("what it means")]`.
 pydantic checks campaign files by the same annotations, and the JSON Schema and the list of strategies come
-from them. Options of kernels, models and warm starts are declared with their classes.
+from them. Options of kernels, models and warm starts are declared with their classes. Nothing here imports
+NumPy, so that a campaign file is read without it.
 """
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -17,13 +18,13 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
-import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+REFUSED = "refused"  # pydantic's type of an error whose message is a predicate
 _SHOWN = 80  # the largest number of characters of a value in a message
 _LARGEST = 2.0**63  # larger integers exceed NumPy's range
 _NOUNS: Mapping[object, str] = {bool: "True or False", str: "a text", Mapping: "a mapping", NoneType: "left out"}
@@ -93,6 +94,24 @@ class AnyNumber:
 
 
 @dataclass(frozen=True, slots=True)
+class Tagged:
+    """An annotation of a union of dataclasses: `tag`, a key or a function of the mapping, selects
+    the member, so that messages concern the intended one. `otherwise`: the rule if a function
+    selects none."""
+
+    tag: str | Callable[[Any], str | None]
+    members: tuple[tuple[str, type], ...]
+    otherwise: str = ""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> dict[str, Any]:
+        choices = {name: handler.generate_schema(cls) for name, cls in self.members}
+        schema: dict[str, Any] = {"type": "tagged-union", "discriminator": self.tag, "choices": choices}
+        if self.otherwise:
+            schema |= {"custom_error_type": REFUSED, "custom_error_message": self.otherwise}
+        return schema
+
+
+@dataclass(frozen=True, slots=True)
 class Like:
     """Metadata of an option, such as a kernel, that may be any object with the methods of the
     runtime-checkable `protocol`."""
@@ -148,7 +167,9 @@ def _parts(annotation: Any) -> tuple[Any, Any, tuple[Any, ...]]:
 def _checked(annotation: Any, value: object) -> object:
     """Return `value` as a plain value of the annotated type, or raise _RefusedError with the rule."""
     base, origin, metadata = _parts(annotation)
-    plain: Any = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+    plain: Any = value
+    if getattr(plain, "ndim", None) == 0:  # of NumPy
+        plain = plain.item()
     if origin is Union:
         for member in (*get_args(base), *(entry.protocol for entry in metadata if isinstance(entry, Like))):
             with suppress(_RefusedError):

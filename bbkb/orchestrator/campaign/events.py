@@ -150,7 +150,6 @@ class SessionOpened:
 
     time: float
     epoch: int
-    executor: str
     slots: int
     settings: Recorded  # of this session: budget, workers and objective.deterministic may have changed
     adopted: tuple[int, ...] = ()

@@ -43,7 +43,6 @@ from bbkb.orchestrator.campaign.status import marks_after
 from bbkb.orchestrator.campaign.trainings import Paused, Trainings
 from bbkb.orchestrator.errors import StoreError, UserError
 from bbkb.orchestrator.wording import moment
-from bbkb.workers.executor import traits_of
 from bbkb.workers.messages import FailureKind, Trial
 
 _LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
@@ -127,7 +126,7 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
     draft = Draft(state)
     if isinstance(event, events.SessionOpened):
         draft.clock.last_time = draft.clock.opened = event.time
-        draft.clock.computing_seconds = 0.0 if traits_of(event.executor).one_at_a_time else None
+        draft.clock.computing_seconds = 0.0 if event.settings.workers.traits.one_at_a_time else None
     elif not state.session.is_open:
         draft.clock.last_time = event.time
     elif event.time > state.clock.last_time:

@@ -35,8 +35,6 @@ from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore
-from bbkb.workers.executor import traits_of
-from bbkb.workers.messages import Report
 
 T = TypeVar("T")
 
@@ -304,7 +302,7 @@ class History:
     @property
     def is_virtual(self) -> bool:
         """Whether the executor's clock counts virtual seconds."""
-        return bool(self.sessions) and traits_of(self.sessions[-1].executor).in_virtual_time
+        return self.settings.workers.traits.in_virtual_time
 
     @property
     def best(self) -> TrialRow | None:
@@ -407,7 +405,8 @@ def _update(history: History, event: events.Event) -> None:
             for trial in event.adopted:
                 trials[trial].status = "running"
             history.settings = event.settings
-            history.sessions.append(SessionRow(event.epoch, event.executor, event.slots, event.time, ended=event.time))
+            executor = event.settings.workers.executor
+            history.sessions.append(SessionRow(event.epoch, executor, event.slots, event.time, ended=event.time))
         case events.SessionClosed():
             history.sessions[-1].state = RunState(event.outcome)
             history.sessions[-1].reason = event.reason
@@ -441,18 +440,18 @@ def _update(history: History, event: events.Event) -> None:
                 training.stopped_at, training.stop_cause = None, ""
                 training.continuations += 1
         case events.ReportsArrived():
-            _add_reports(history, event.reports)
+            _add_reports(history, event)
         case events.TrialSucceeded():
             row = _end_attempt(history, event, value=event.value)
             row.status, row.error, row.value, row.metrics = "succeeded", "", event.value, event.metrics
-            _add_reports(history, event.reports)  # those that arrived with the end
+            _add_reports(history, event)  # those that arrived with the end
             row.is_feasible = history.goals.feasibility(event.value, event.metrics)
             history.succeeded.append(row)
             history.trace.add(history.sign * event.value, row, row.is_feasible is not False)
         case events.TrialStopped():
             row = _end_attempt(history, event, stop=stop_words(event.cause)[0], value=event.value)
             row.status, row.error, row.value = "stopped", "", event.value
-            _add_reports(history, event.reports)
+            _add_reports(history, event)
             training = row.own_training()
             training.stopped_at, training.stop_cause = event.step, event.cause
         case events.TrialFailed():
@@ -476,9 +475,9 @@ def _give_up(history: History, trials: Iterable[int]) -> None:
         history.trials[trial].own_training().has_no_checkpoint = True
 
 
-def _add_reports(history: History, reports: Iterable[Report]) -> None:
+def _add_reports(history: History, event: events.ReportsArrived | events.TrialSucceeded | events.TrialStopped) -> None:
     first = history.goals.objectives[0].metric
-    for report in reports:
+    for report in event.reports:
         row = history.trials[report.trial]
         before = row.training.last_step
         metrics = dict(report.values)

@@ -37,10 +37,10 @@ from bbkb.orchestrator.campaign.settings import Settings, shown
 from bbkb.orchestrator.campaign.status import without_process
 from bbkb.orchestrator.history.facts import advice, as_arguments, facts
 from bbkb.orchestrator.history.fold import History, TrialRow
-from bbkb.orchestrator.history.one_trial import Plain
 from bbkb.orchestrator.history.tables import Column, parameter_names, reported, strict_json
 from bbkb.orchestrator.report.figure import Figure, resource, short
 from bbkb.orchestrator.report.landscape import fit_surrogate, landscape, parallel_coordinates
+from bbkb.orchestrator.report.one_trial import Plain
 from bbkb.orchestrator.report.progress import best_so_far, fronts, learning_curves
 from bbkb.orchestrator.report.timeline import CampaignClock, batch_table, model_facts, sizes, timeline
 from bbkb.orchestrator.wording import duration, joined, moment, one_line, plural, printable, rounded

@@ -33,8 +33,8 @@ from bbkb.orchestrator.campaign.events import CampaignCreated, Phase
 from bbkb.orchestrator.errors import BbkbError, RunError, UserError, reason_of
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.fold import History, Overview, advance, begin, read_overview
-from bbkb.orchestrator.history.one_trial import Plain, describe_trial, trial_lines
 from bbkb.orchestrator.history.tables import strict_json
+from bbkb.orchestrator.report.one_trial import Plain, describe_trial, trial_lines
 from bbkb.orchestrator.report.page import draw, page, plain_figure, snapshot, to_json
 from bbkb.orchestrator.report.progress import comparison
 from bbkb.orchestrator.store.lease import Watch

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply_recorded
@@ -19,8 +18,6 @@ from bbkb.orchestrator.store.lease import Watch, describe_holder, watch_holder
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore, Holding, Stop
 from bbkb.orchestrator.wording import duration, moment
-from bbkb.orchestrator.yaml_file import read
-from bbkb.workers.executor import traits_of
 
 # the time in which a coordinator can restart, including loading its data
 RESTART_SECONDS = 60.0
@@ -59,7 +56,7 @@ def follow(
     end the command even if they are transient, because the command can be repeated. Raises
     StoreError, and RunError if the campaign does not exist.
     """
-    state, position, is_virtual = CampaignState(), 0, False
+    state, position = CampaignState(), 0
     watch = Watch(clock=clock)
     gone_since: float | None = None
     with view:
@@ -69,11 +66,10 @@ def follow(
             for event in store.read(run.name, after=position):
                 state = apply_recorded(state, event)
                 position += 1
-                if isinstance(event, SessionOpened):
-                    is_virtual = traits_of(event.executor).in_virtual_time
             is_held = watch.is_held(holding)
             activity = "evaluating" if state.computation is None else ACTIVITIES[state.computation]
             activity = f"{activity}; {describe_holder(holding)}"
+            is_virtual = state.settings.workers.traits.in_virtual_time
             view.update(status_of(state, None if is_virtual else time.time(), activity=activity))
             if is_held is not False:
                 gone_since = None
@@ -106,7 +102,7 @@ def reason_not_to_follow(
     holding, is_held = watch_holder(store, run.name, say)
     if is_held:
         return None
-    if holding.holder and traits_of(read(run.settings_file).tree["workers"]["executor"]).on_ray:
+    if holding.holder and snapshots.current(run, store).settings.workers.traits.on_ray:
         say(f"{holding.holder} is gone: waiting up to {duration(TAKE_UP_SECONDS)} for its coordinator to restart")
         deadline = clock() + TAKE_UP_SECONDS
         while clock() < deadline:

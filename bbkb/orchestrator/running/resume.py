@@ -2,7 +2,6 @@
 campaign, and whether there is work left. `bbkb resume --retry-failed` queues failed trials again."""
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.fold import read_history
 from bbkb.orchestrator.session.build import Function, Parts, build
+from bbkb.orchestrator.session.open import as_text
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import find_free, take
 from bbkb.orchestrator.wording import plural
@@ -125,7 +125,6 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
         time=state.clock.last_time,
         # epoch 0 would mean that no session has begun and there is no work left
         epoch=state.session.epoch + 1,
-        executor="",
         slots=settings.workers.count,
         settings=settings,
     )
@@ -149,7 +148,7 @@ def reopen(
     or written.
     """
     with run.store() as store, contextlib.ExitStack() as resources:
-        writer = take(store, run.name, settings=json.dumps(plain(settings)))
+        writer = take(store, run.name, settings=as_text(settings))
         resources.callback(writer.release)
         history = read_history(run)
         rows = [(row, row.error.partition(":")[0]) for row in history.trials if row.status == "failed"]

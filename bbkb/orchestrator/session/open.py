@@ -33,6 +33,7 @@ from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.evaluations import Places, check_trial_folders, prepare_outputs
 from bbkb.orchestrator.session.executors import make_executor, unenforced_limits
 from bbkb.orchestrator.session.recorder import user_command
+from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
@@ -41,6 +42,16 @@ if TYPE_CHECKING:
     from bbkb.workers.on_ray.actors import Allocation
 
 _LOGGER = logging.getLogger("bbkb.session")
+
+
+def as_text(settings: Settings) -> str:
+    """Return settings as text, which a claim records and a coordinator receives."""
+    return json.dumps(plain(settings))
+
+
+def from_text(text: str) -> Settings:
+    """Return the settings that `as_text` wrote. Raises ConfigError, for example if their strategy is gone."""
+    return from_mapping(json.loads(text))
 
 
 def create_run(settings: Settings, parts: Parts, existing: ExistingTaken | None = None) -> Run:
@@ -141,7 +152,7 @@ def open_session(
         if settings.workers.trial_folders and run.folder.is_dir():
             check_trial_folders(run)
         me = me or Identity.of_this_process()
-        writer = take(store, run.name, me=me, settings=json.dumps(plain(settings)))
+        writer = take(store, run.name, me=me, settings=as_text(settings))
         reports = remark_on_reports(settings, parts.training_objective)
         for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
             if remark:
@@ -171,7 +182,6 @@ def open_session(
         opened = SessionOpened(
             time=executor.now(),
             epoch=writer.epoch,
-            executor=settings.workers.executor,
             slots=executor.slots,
             settings=settings,
             adopted=tuple(sorted(adopted)),

@@ -63,10 +63,8 @@ def log_event(event: events.Event) -> None:
                 _log(logging.WARNING, f"failed ({event.failure}) {took}, {then}: {event.message}", *attempt_ended)
         case events.SessionOpened():
             adopted = f", {len(event.adopted)} running evaluations adopted" * bool(event.adopted)
-            _log(
-                logging.INFO,
-                f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}",
-            )
+            with_workers = f"{event.settings.workers.executor}, {plural(event.slots, 'worker')}{adopted}"
+            _log(logging.INFO, f"session {event.epoch} opened: {with_workers}")
         case events.SessionClosed():
             level = logging.ERROR if event.outcome == "failed" else logging.INFO
             _log(level, f"session closed, {event.outcome}: {event.reason}")

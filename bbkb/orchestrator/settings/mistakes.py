@@ -16,7 +16,8 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from bbkb.objectives.errors import did_you_mean, meaning, nearest, suggestion
-from bbkb.orchestrator.annotations import REFUSED, annotations_of, dataclasses_in
+from bbkb.orchestrator.annotations import annotations_of, dataclasses_in
+from bbkb.orchestrator.bandit.options import REFUSED
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.yaml_file import Document, Keys, dotted_key

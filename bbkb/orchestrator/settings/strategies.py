@@ -2,11 +2,15 @@
 readers of a log do not import any strategy.
 """
 
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
 from bbkb.objectives.errors import suggestion
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.reference import import_reference
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
+from bbkb.orchestrator.bandit.strategies.presets import Calibrated, Preset, broken_conditions, with_preset
 from bbkb.orchestrator.bandit.strategy import CAMPAIGN_METHODS, AnyStrategy, check_class, never_waits
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, excerpt
@@ -58,14 +62,33 @@ def own_strategy(name: str) -> type:
         raise ValueError(f"cannot be imported: {str(error).removeprefix(f'{name!r}: ')}") from error
 
 
-def strategy_name(cls: type) -> str:
-    """Return a strategy class's name in a campaign file: listed, or `module:Name`."""
-    return STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
-
-
 def dump_strategy(strategy: object) -> Plain:
     """Return the mapping that `build_strategy` converts to `strategy`."""
-    return {"name": strategy_name(type(strategy)), **dump(strategy)}
+    cls = type(strategy)
+    return {"name": STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}", **dump(strategy)}
+
+
+def strategy_section(choice: object) -> Mapping[str, object]:
+    """Return the section `strategy` for a name, a mapping, a class or an object. Raises ValueError if it is
+    not a strategy, or other processes cannot import its class."""
+    if isinstance(choice, Calibrated):
+        choice = choice()
+    if isinstance(choice, str | Mapping):
+        return {"name": choice} if isinstance(choice, str) else choice
+    cls = choice if isinstance(choice, type) else type(choice)
+    check_class(cls, f"the strategy {cls.__qualname__} ")
+    name = STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
+    if "." in cls.__qualname__:
+        raise ValueError(f"strategy must be a class of a module's top level, got {name}: move it there")
+    if cls.__module__ == "__main__":
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        if file is None:
+            raise ValueError(
+                f"strategy must be a class that workers can import, got {name}: write it into a file, such as "
+                f"mystrat.py, and give strategy='mystrat:{cls.__name__}'"
+            )
+        name = f"{Path(file).resolve()}:{cls.__name__}"
+    return {"name": name} if choice is cls else {**dump(choice), "name": name}
 
 
 def _strategy_class(name: object) -> type:

@@ -22,7 +22,7 @@ from bbkb.objectives.returned import WithMetrics
 from bbkb.workers.evaluate import Publish, evaluate, prepare
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome
-from bbkb.workers.on_ray.packing import Need
+from bbkb.workers.packing import Need
 
 Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # a list with one reference
 Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to the outcome of an attempt

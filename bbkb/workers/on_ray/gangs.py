@@ -75,7 +75,7 @@ from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.actors import end_actor
 from bbkb.workers.on_ray.crews import Box, Crew, get_objective, refuse_trainers
 from bbkb.workers.on_ray.in_flight import describe_error, kind_of
-from bbkb.workers.on_ray.packing import Need
+from bbkb.workers.packing import Need
 
 
 class GroupCrew(Crew):

@@ -23,7 +23,7 @@ from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Attempt, Limits, Share
 from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.crews import Crew
-from bbkb.workers.on_ray.packing import Need, Node, fits, slots_on
+from bbkb.workers.packing import Need, Node, fits, slots_on
 
 LOST_SECONDS = 15.0  # the time without a change of its entry after which a campaign is ignored
 SHARES = "bbkb sharing"  # namespace of the entries

@@ -128,7 +128,7 @@ def test_last_results_are_learned_after_the_last_choice() -> None:
 def test_time_between_dispatch_and_evaluation_is_assigned_to_its_cause(
     executor: str, started: float, cause: str
 ) -> None:
-    opened = replace(session(evaluations=20, strategy={"mode": "async"}), executor=executor)
+    opened = session(evaluations=20, strategy={"mode": "async"}, workers={"executor": executor})
     dispatched = fold(opened, batch(0, [5], time=3.0, limit=1), dispatch((0, 1), time=3.0))
     ended = replace(success(0, time=9.0), started=started, finished=8.0)
     idle = idle_seconds(apply(dispatched, ended))

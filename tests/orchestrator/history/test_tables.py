@@ -33,8 +33,8 @@ from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history import tables
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.fold import History, fold
-from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import FIRST, LAST, Format, Table, parameter_names, trial_columns
+from bbkb.orchestrator.report.one_trial import describe_trial
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.events import created, dispatch, opening
 from tests.orchestrator.runs import bbkb, history_of, tune_here

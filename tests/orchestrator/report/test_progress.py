@@ -22,9 +22,9 @@ from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.history.facts import as_plain, facts, headline
 from bbkb.orchestrator.history.fold import History, fold
-from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.tables import training_remark, trial_columns
 from bbkb.orchestrator.report.figure import Spec, axis_range, label, quantiles, round_values, visible_range
+from bbkb.orchestrator.report.one_trial import describe_trial
 from bbkb.orchestrator.report.page import figures_of, trial_table
 from bbkb.orchestrator.report.progress import best_so_far, learning_curves
 from bbkb.orchestrator.report.timeline import CampaignClock, batch_table, sizes, timeline

@@ -333,9 +333,7 @@ ENDS = [
     (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the strategy chooses which trials continue"),
 ]
 AGAIN = 25
-OPENED = events.SessionOpened(
-    time=0.0, epoch=2, executor="ray", slots=4, settings=Settings(name="c", budget=Budget(evaluations=1))
-)
+OPENED = events.SessionOpened(time=0.0, epoch=2, slots=4, settings=Settings(name="c", budget=Budget(evaluations=1)))
 CHOSEN = events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4)
 COMPLETED = events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish")
 CONTINUED = events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising")

@@ -12,8 +12,8 @@ from optuna.storages.journal import JournalFileBackend
 
 from bbkb import Campaign, Result
 from bbkb.orchestrator.campaign.settings import GivenResults, Settings
+from bbkb.orchestrator.cli.optuna_study import to_optuna
 from bbkb.orchestrator.errors import ConfigError, UserError
-from bbkb.orchestrator.history.optuna_study import to_optuna
 from bbkb.orchestrator.running.resume import with_recorded
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from tests.orchestrator.runs import history_of

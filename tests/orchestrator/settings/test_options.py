@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bbkb.strategies
-from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.kernels import Kernel
 from bbkb.orchestrator.bandit.model.model import model_of
-from bbkb.orchestrator.bandit.options import Options
+from bbkb.orchestrator.bandit.options import Options, Tagged
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform

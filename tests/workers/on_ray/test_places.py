@@ -18,8 +18,8 @@ from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Attempt, Share, TrialSucceeded
 from bbkb.workers.on_ray.executor import RayExecutor
-from bbkb.workers.on_ray.packing import Need, Node, fits, slots_on
 from bbkb.workers.on_ray.places import LOST_SECONDS, NamedNode, Placement, Sharing, check_fits, fair_parts, slots_of
+from bbkb.workers.packing import Need, Node, fits, slots_on
 from tests.processes import SOON, run_python
 
 LOSES_NODES = """

@@ -30,13 +30,12 @@ import scipy
 from annotated_types import Ge
 from typing_extensions import Doc
 
-from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import Arms, Layout, as_arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel
 from bbkb.orchestrator.bandit.model.fitting import prior
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.options import Options
+from bbkb.orchestrator.bandit.options import Options, Tagged
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.argmax_queue import NOTHING
 from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking

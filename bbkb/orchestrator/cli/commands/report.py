@@ -14,13 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from bbkb.orchestrator import files
+from bbkb.orchestrator.cli import trackers
 from bbkb.orchestrator.cli.arguments import RunFolder, find_run
+from bbkb.orchestrator.cli.optuna_study import to_optuna
 from bbkb.orchestrator.cli.summary import save_report
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history import tables, trackers
+from bbkb.orchestrator.history import tables
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.fold import read_history
-from bbkb.orchestrator.history.optuna_study import to_optuna
 from bbkb.orchestrator.report.terminal import SafeConsole, say, write_file, write_output
 from bbkb.orchestrator.store import runs
 

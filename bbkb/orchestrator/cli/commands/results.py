@@ -70,7 +70,7 @@ def status(
 def _show_trial(run: Run, number: int, as_json: bool) -> None:
     # imported here, because these imports take longer than the status of a run
     from bbkb.orchestrator.history.fold import read_history
-    from bbkb.orchestrator.history.one_trial import describe_trial, result_text, trial_lines
+    from bbkb.orchestrator.report.one_trial import describe_trial, result_text, trial_lines
     from bbkb.workers.output import written_attempts
 
     history = read_history(run)

@@ -17,7 +17,7 @@ from bbkb.orchestrator.cli.launchers.writing import Setting, check_node, count_s
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.wording import plural
-from bbkb.workers.on_ray.packing import RAY_SETTINGS
+from bbkb.workers.packing import RAY_SETTINGS
 
 Manifest = dict[str, Any]  # a manifest or part of one, in Kubernetes' format
 

@@ -18,7 +18,7 @@ from bbkb.orchestrator.cli.launchers.writing import (
 )
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.wording import duration, plural
-from bbkb.workers.on_ray.packing import RAY_SETTINGS
+from bbkb.workers.packing import RAY_SETTINGS
 
 END_SECONDS = 35  # after the last evaluation, for stopping Ray and requeueing the job
 DEFAULT_GRACE_SECONDS = 120  # before the end, if the duration of an evaluation is unlimited

@@ -11,7 +11,7 @@ import jinja2
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.workers.messages import Share
-from bbkb.workers.on_ray.packing import Need, slots_on
+from bbkb.workers.packing import Need, slots_on
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Orchestrator:
     """Builds a session from a run's folder and runs it in a thread, while other threads answer
     method calls.
 
-    `folder` and `name` are those of the run. `settings` are the settings of the session as JSON.
+    `folder` and `name` are those of the run. `settings` are the settings of the session as text.
     `length` is the length of the log when the actor was created: a session that was closed after
     that position was closed by this actor before it restarted. No argument contains a password.
     `first` describes the workers that start first. `gets_parts`: whether the creating process calls

@@ -28,8 +28,8 @@ from bbkb.orchestrator.running.coordinator.environment import named_cluster, pro
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.limits import children
 from bbkb.workers.on_ray import internals
-from bbkb.workers.on_ray.packing import RAY_SETTINGS
 from bbkb.workers.on_ray.places import NamedNode
+from bbkb.workers.packing import RAY_SETTINGS
 
 # The number of processes that Ray starts concurrently, for each core. With Ray's default of 1, most
 # workers start after the coordinator and take its processor time, because Ray lowers the priority

@@ -1,6 +1,5 @@
 """A handle of the coordinator's session, for the process that creates the actor and watches it."""
 
-import json
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from bbkb.orchestrator.campaign.settings import Settings, plain
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import ActorLostError, RunError
 from bbkb.orchestrator.running.coordinator.actor import Answer, Orchestrator
@@ -18,6 +17,7 @@ from bbkb.orchestrator.running.coordinator.cluster import cores, lost_process, u
 from bbkb.orchestrator.running.coordinator.starting import End, ending_since, forget_store, leave_store
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.executors import first_workers
+from bbkb.orchestrator.session.open import as_text
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.on_ray.internals import NAMESPACE
@@ -102,7 +102,7 @@ class RemoteSession:
         ).remote(
             str(run.folder),
             run.name,
-            json.dumps(plain(settings)),
+            as_text(settings),
             length,
             first_workers(settings, run.name, None if is_detached else cores()),
             bool(built),

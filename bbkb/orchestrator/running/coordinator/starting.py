@@ -13,7 +13,6 @@ run, the `status` of a trial, and the `cause` of idle time. Gauges and counters 
 campaign's totals, so a restarted coordinator continues with the same values.
 """
 
-import json
 import os
 import threading
 import time
@@ -35,9 +34,8 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import Parts
-from bbkb.orchestrator.session.open import OpenSession, open_session
+from bbkb.orchestrator.session.open import OpenSession, from_text, open_session
 from bbkb.orchestrator.session.recorder import Span
-from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import Run, open_run
@@ -158,7 +156,7 @@ def begin(
     """Return the session of the run in `folder`, or its end if it ended before this actor's
     restart. A session that was stopping before the restart is stopping again.
 
-    `settings` are those of the session as JSON; a restarted actor uses the settings of its claim.
+    `settings` are those of the session as text; a restarted actor uses the settings of its claim.
     `length` is the length of the log when the actor was created. `built` returns the parts that
     another process has built from the settings, or None. It is called after the modules named in
     the settings have been imported, and not after a restart.
@@ -179,7 +177,7 @@ def begin(
         stops = has_stop_request(events, length)
         with run.store() as store:
             settings = store.claimed_settings(run.name) or settings
-    resolved = from_mapping(json.loads(settings))
+    resolved = from_text(settings)
     parts = None if is_restarted else built()
     me = Identity.of_this_child()  # a worker of Ray ends with its raylet
     session = open_session(run, resolved, parts=parts, allocation=allocation, me=me)

@@ -67,9 +67,7 @@ workers: {{count: 2, timeout_seconds: 60, kind: {kind}}}
 
 
 def session_event() -> SessionOpened:
-    return SessionOpened(
-        time=0.0, epoch=1, executor="ray", slots=1, settings=Settings(name="c", budget=Budget(evaluations=1))
-    )
+    return SessionOpened(time=0.0, epoch=1, slots=1, settings=Settings(name="c", budget=Budget(evaluations=1)))
 
 
 def success() -> TrialSucceeded:

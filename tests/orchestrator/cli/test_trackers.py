@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from bbkb.orchestrator.cli import trackers
+from bbkb.orchestrator.cli.trackers import to_mlflow, to_tensorboard
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history import trackers
 from bbkb.orchestrator.history.fold import History, fold
-from bbkb.orchestrator.history.trackers import to_mlflow, to_tensorboard
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 EVENTS = SyntheticLog(trials=8, failure_share=0.3, sessions=1).events()
