@@ -17,6 +17,7 @@ import numpy as np
 from bbkb.orchestrator.bandit.arrays import Flags, Floats, Indices
 
 FIRST_NEAR = 1024  # the smallest number of arms to take at a time, because each call has a cost
+ONE_BY_ONE = 8  # the largest number of scores to update one by one, before others are updated together
 FIRST_LOOK = 32  # the smallest number of arms to evaluate in one call
 MOST_NUMBERS = 2**22  # the number of floats stored for the evaluated arms: 32 MiB
 SHARE = 8  # the reciprocal of the largest share of `EvaluatedArms.most` that enters in one call
@@ -25,6 +26,7 @@ SAMPLE = 4096  # the number of bounds from which a quantile is estimated
 # bounds exceed the best score
 MARGIN = 0.25
 NOTHING = np.empty(0, np.intp)
+EVERY = slice(None)
 _LOWEST = float(np.finfo(np.float64).min)  # −∞ is reserved for excluded arms
 
 
@@ -84,9 +86,12 @@ class EvaluatedArms(Protocol):
         """The largest difference at which scores of about 1 count as equal; 0 if a score always has
         the same bits."""
 
-    @property
-    def stale(self) -> Indices:
-        """The positions of the arms with outdated scores (k,)."""
+    def update(self, position: int) -> bool:
+        """Update the score at this position if it is outdated and can be updated alone at little cost.
+        Return whether it was."""
+
+    def stale(self, positions: Indices | slice = EVERY) -> Indices:
+        """Return those of `positions` (n,) that have outdated scores (k,)."""
 
     def refresh(self, positions: Indices) -> None:
         """Update the scores at these positions."""
@@ -111,6 +116,9 @@ class Scoring(Protocol):
 
     def scores(self) -> Floats:
         """Return the current scores (n,); at the positions `stale`, upper bounds on the scores."""
+
+    def score(self, position: int) -> float:
+        """Return the score at this position, equal to that of `scores`, bit for bit."""
 
     def tighten(self, arms: Indices) -> Floats:
         """Return better bounds (n,) for `arms` (n,), at a fraction of an evaluation's cost."""
@@ -218,29 +226,48 @@ def best_evaluated(scoring: Scoring, blocked: Indices) -> tuple[int, float]:
     `blocked`."""
     evaluated = scoring.posterior
     scores = _scores(scoring, blocked)
+    for _ in range(ONE_BY_ONE if len(scores) else 0):
+        top = int(scores.argmax())
+        if scores[top] == -np.inf or not evaluated.update(top):  # excluded arms remain so
+            break
+        scores[top] = scoring.score(top)
     count = FIRST_LOOK
-    while len(stale := evaluated.stale):
+    while True:
+        equal, least = equals(scores, evaluated.tie)
+        if not len(evaluated.stale(equal)):
+            return lowest(evaluated.arms, equal), least
+        stale = evaluated.stale()
         is_fresh = np.ones(len(scores), np.bool_)
         is_fresh[stale] = False
         best = float(scores.max(initial=-np.inf, where=is_fresh))
         reaching = stale[scores[stale] >= max(least_equal(best, evaluated.tie), _LOWEST)]
-        if not len(reaching):
-            break
         evaluated.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
         scores = _scores(scoring, blocked)
         count = 2 * count
-    return argmax(evaluated.arms, scores, evaluated.tie)
 
 
 def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
     """Return the arm with the largest of `scores` (n,), with the lowest index among equals, and the
     smallest score that counts as equal to it; (−1, −∞) if no score is above −∞."""
-    best = float(scores.max(initial=-np.inf))
+    equal, least = equals(scores, tie)
+    return lowest(arms, equal), least
+
+
+def equals(scores: Floats, tie: float) -> tuple[Indices, float]:
+    """Return the positions of the largest of `scores` (n,) and of its equals, and the smallest score that
+    counts as equal; none and −∞ if no score is above −∞."""
+    best = scores.item(scores.argmax()) if len(scores) else -np.inf
     if best == -np.inf:
-        return -1, best
+        return NOTHING, best
     least = least_equal(best, tie)
-    equal = (scores >= least).nonzero()[0]
-    return int(arms[equal].min()) if len(equal) > 1 else arms.item(equal[0]), least
+    return (scores >= least).nonzero()[0], least
+
+
+def lowest(arms: Indices, positions: Indices) -> int:
+    """Return the lowest of the `arms` at these positions; −1 if there are none."""
+    if not len(positions):
+        return -1
+    return int(arms[positions].min()) if len(positions) > 1 else arms.item(positions[0])
 
 
 def _scores(scoring: Scoring, blocked: Indices) -> Floats:

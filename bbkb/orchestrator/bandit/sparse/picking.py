@@ -32,6 +32,7 @@ last digits of a variance depend on the time of the update. Therefore scores tha
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -40,8 +41,7 @@ import numpy as np
 import scipy
 
 from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices
-from bbkb.orchestrator.bandit.sparse.all_arms import Points
-from bbkb.orchestrator.bandit.sparse.argmax_queue import MOST_NUMBERS, LazyQueue
+from bbkb.orchestrator.bandit.sparse.argmax_queue import EVERY, MOST_NUMBERS, LazyQueue
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.scalarization import bounds_of
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -56,104 +56,7 @@ MOST_UPDATED = 4096
 FOLD = 32
 
 
-class BatchPosterior:
-    """The workspace of one `ask`: μ̃_fb and σ̃²_t of the entered arms, to which pulls are appended.
-
-    `arms` are the n entered arms, ascending. `mean` (μ̃_fb), `start_variance` (σ̃²_fb), `variance`
-    (σ̃²_t) and `rows` (y, (n, r)) are in the same order.
-    """
-
-    # an arm's values are the same, bit for bit, in any call; those of equal arms are not
-    tie: ClassVar[float] = ROUNDING
-    stale: ClassVar[Indices] = np.empty(0, np.intp)  # no value is ever outdated
-
-    def __init__(self, posterior: SparsePosterior) -> None:
-        rank = len(posterior.fit.spectrum)
-        self.posterior = posterior
-        self.arms: Indices = np.empty(0, np.intp)
-        self.mean = np.empty(0)
-        self.start_variance = np.empty(0)
-        self.variance = np.empty(0)
-        self.rows = np.empty((0, rank))
-        self._directions = np.empty((64, rank))  # the vectors w of the pulls
-        self._appended = 0
-        self._folded = 0
-        self._pulled: set[int] = set()
-        self._inverse = np.eye(rank)  # C after the first `_folded` pulls
-
-    def position(self, arm: int) -> int:
-        """Return the position of `arm` in the arrays, after entering it if necessary."""
-        position = int(self.arms.searchsorted(arm))
-        if position == len(self.arms) or self.arms[position] != arm:
-            self.enter(np.array([arm]))
-        return position
-
-    @property
-    def most(self) -> int:
-        """See `argmax_queue.EvaluatedArms`."""
-        return min(MOST_UPDATED, MOST_NUMBERS // (self.rows.shape[1] + 4))
-
-    def refresh(self, positions: Indices) -> None:
-        """Do nothing, because variances are always up to date."""
-
-    def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.EvaluatedArms`. Pulled arms are not removed."""
-        leaving = positions[~np.isin(self.arms[positions], list(self._pulled))]
-        staying = np.ones(len(self.arms), bool)
-        staying[leaving] = False
-        self.arms, self.mean, self.rows = self.arms[staying], self.mean[staying], self.rows[staying]
-        self.start_variance, self.variance = self.start_variance[staying], self.variance[staying]
-        return leaving
-
-    def positions(self, arms: Indices) -> Indices:
-        """Return the positions (n,) of `arms` (n,), which must be entered."""
-        return np.searchsorted(self.arms, arms)
-
-    def enter(self, arms: Indices) -> None:
-        """Enter `arms` (n,), which must be distinct and not entered yet."""
-        mean, start, rows = self.posterior.moments(arms)
-        missed = np.vecdot(rows, self._directions[: self._appended, None]) ** 2  # (pulls, n)
-        # one by one in the order of the pulls, as in `append`
-        variance = np.maximum(np.subtract.reduce(np.vstack((start[None], missed)), axis=0), 0.0)
-        joined = np.concatenate((self.arms, arms))
-        order = np.argsort(joined, kind="stable")
-        self.arms = joined[order]
-        self.mean = np.concatenate((self.mean, mean))[order]
-        self.start_variance = np.concatenate((self.start_variance, start))[order]
-        self.variance = np.concatenate((self.variance, variance))[order]
-        self.rows = np.concatenate((self.rows, rows))[order]
-
-    def append(self, arm: int) -> None:
-        """Add a pull of `arm`."""
-        position = self.position(arm)  # first, because this call may replace the arrays
-        self._pulled.add(arm)
-        row = self.rows[position]
-        product = self._inverse @ row if self._folded else row
-        if self._appended > self._folded:
-            since = self._directions[self._folded : self._appended]
-            product = product - (since @ row) @ since
-        direction = product / math.sqrt(1.0 + float(row @ product))
-        # vecdot instead of @, so that the rounding of each product does not depend on other rows
-        product = np.vecdot(self.rows, direction)
-        product *= product
-        self.variance -= product
-        np.maximum(self.variance, 0.0, out=self.variance)
-        if self._appended == len(self._directions):
-            self._directions = np.concatenate((self._directions, np.empty_like(self._directions)))
-        self._directions[self._appended] = direction
-        self._appended += 1
-        if self._appended - self._folded == FOLD:
-            folding = self._directions[self._folded : self._appended]
-            self._inverse -= folding.T @ folding
-            self._folded = self._appended
-
-
-FIRST_PULLS = 32  # initial capacity
-FEW = 2048  # for at most this many kernel entries, computing is faster than reading cached columns
-TIE = 1e-8  # far above rounding errors (below 1e-10) and far below the uncertainty of a score
-
-
-class ConditionedPosterior:
+class WorkspacePosterior(ABC):
     """The workspace of one `ask`: μ̃_fb and σ̃²_t of the entered arms, to which pulls are appended.
 
     `arms` are the n entered arms, in the order of their entry. `mean` (μ̃_fb), `start_variance`
@@ -161,7 +64,8 @@ class ConditionedPosterior:
     (n, r)) have the same order.
     """
 
-    tie: ClassVar[float] = TIE
+    tie: ClassVar[float]  # see `argmax_queue.EvaluatedArms`
+    is_joint: ClassVar[bool]  # whether arms are computed together, by joint products
 
     def __init__(self, posterior: SparsePosterior) -> None:
         self.posterior = posterior
@@ -170,75 +74,173 @@ class ConditionedPosterior:
         self.start_variance = np.empty(0)
         self.variance = np.empty(0)
         self.rows = np.empty((0, len(posterior.fit.spectrum)))
-        self._features = np.empty((0, 0))
-        # the number of pulls included in an arm's columns and variance
+        # the number of pulls included in an arm's variance
         self._levels: Indices = np.empty(0, np.intp)
-        # the permutation that sorts the entered arms; None until it is needed
-        self._order: Indices | None = None
-        self._pulled: Indices = np.empty(0, np.intp)  # the positions of the pulls
+        self._pulled: list[int] = []  # the positions of the pulls
+        self._position_of: dict[int, int] = {}  # arm → its position
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """See `argmax_queue.EvaluatedArms`."""
+
+    @abstractmethod
+    def refresh(self, positions: Indices) -> None:
+        """Update `variance` at these positions."""
+
+    @abstractmethod
+    def append(self, arm: int) -> None:
+        """Add a pull of `arm`."""
+
+    def stale(self, positions: Indices | slice = EVERY) -> Indices:
+        """Return those of `positions` (n,) at which `variance` is only an upper bound."""
+        lacking = (self._levels[positions] < len(self._pulled)).nonzero()[0]
+        return lacking if isinstance(positions, slice) else positions[lacking]
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `argmax_queue.EvaluatedArms`. Pulled arms are not removed."""
+        pulled = np.array(self._pulled, np.intp)
+        leaving = np.setdiff1d(positions, pulled, assume_unique=True)
+        staying = np.ones(len(self.arms), bool)
+        staying[leaving] = False
+        self._pulled = (np.cumsum(staying)[pulled] - 1).tolist()
+        self.arms = self.arms[staying]
+        self.mean = self.mean[staying]
+        self.start_variance = self.start_variance[staying]
+        self.variance = self.variance[staying]
+        self.rows = self.rows[staying]
+        self._levels = self._levels[staying]
+        self._position_of = {arm: position for position, arm in enumerate(self.arms.tolist())}
+        return leaving
+
+    def position(self, arm: int) -> int:
+        """Return the position of `arm` in the arrays; it is entered and updated if necessary."""
+        if arm not in self._position_of:
+            self.enter(np.array([arm], np.intp))
+        position = self._position_of[arm]
+        if self._levels.item(position) < len(self._pulled) and not self.update(position):
+            self.refresh(np.array([position], np.intp))
+        return position
+
+    def update(self, position: int) -> bool:
+        """See `argmax_queue.EvaluatedArms`."""
+        return False
+
+    def positions(self, arms: Indices) -> Indices:
+        """Return the positions (n,) of `arms` (n,), which must be entered."""
+        return np.array([self._position_of[arm] for arm in arms.tolist()], np.intp)
+
+    def enter(self, arms: Indices) -> None:
+        """Enter `arms` (n,), which must be distinct and not entered yet."""
+        if not len(arms):
+            return
+        mean, start, rows = self.posterior.moments(arms, self.is_joint)
+        self._position_of.update(zip(arms.tolist(), range(len(self.arms), len(self.arms) + len(arms)), strict=True))
+        self.arms = np.concatenate((self.arms, arms))
+        self.mean = np.concatenate((self.mean, mean))
+        self.start_variance = np.concatenate((self.start_variance, start))
+        self.variance = np.concatenate((self.variance, start))
+        self.rows = np.concatenate((self.rows, rows))
+        self._levels = np.concatenate((self._levels, np.zeros(len(arms), np.intp)))
+
+
+class BatchPosterior(WorkspacePosterior):
+    """Pulls without rewards are rank-one updates, as in BBKB's Algorithm 1."""
+
+    # an arm's values are the same, bit for bit, in any call; those of equal arms are not
+    tie: ClassVar[float] = ROUNDING
+    is_joint: ClassVar[bool] = False
+
+    def __init__(self, posterior: SparsePosterior) -> None:
+        super().__init__(posterior)
+        rank = len(posterior.fit.spectrum)
+        self._directions = np.empty((64, rank))  # the vectors w of the pulls
+        self._folded = 0
+        self._inverse = np.eye(rank)  # C after the first `_folded` pulls
+
+    @property
+    def most(self) -> int:
+        """See `argmax_queue.EvaluatedArms`."""
+        return min(MOST_UPDATED, MOST_NUMBERS // (self.rows.shape[1] + 4))
+
+    def update(self, position: int) -> bool:
+        """See `argmax_queue.EvaluatedArms`."""
+        pulls = len(self._pulled)
+        level = self._levels.item(position)
+        if level == pulls:
+            return False
+        variance = self.variance.item(position)
+        # vecdot instead of @, so that the rounding of each product does not depend on the others
+        for missed in np.vecdot(self._directions[level:pulls], self.rows[position]).tolist():
+            variance -= missed * missed
+        self.variance[position] = max(variance, 0.0)
+        self._levels[position] = pulls
+        return True
+
+    def refresh(self, positions: Indices) -> None:
+        """Update `variance` at these positions."""
+        pulls = len(self._pulled)
+        levels = self._levels[positions]
+        for level in set(levels.tolist()):
+            at = positions[levels == level]
+            variance = self.variance[at]
+            for missed in np.vecdot(self.rows[at], self._directions[level:pulls, None]):
+                variance -= missed * missed
+            self.variance[at] = np.maximum(variance, 0.0)
+        self._levels[positions] = pulls
+
+    def append(self, arm: int) -> None:
+        """Add a pull of `arm`."""
+        position = self.position(arm)
+        row = self.rows[position]
+        before = len(self._pulled)
+        product = self._inverse @ row if self._folded else row
+        if before > self._folded:
+            since = self._directions[self._folded : before]
+            product = product - (since @ row) @ since
+        if before == len(self._directions):
+            self._directions = np.concatenate((self._directions, np.empty_like(self._directions)))
+        self._directions[before] = product / math.sqrt(1.0 + float(row @ product))
+        self._pulled.append(position)
+        if before + 1 - self._folded == FOLD:
+            folding = self._directions[self._folded : before + 1]
+            self._inverse -= folding.T @ folding
+            self._folded = before + 1
+
+
+FIRST_PULLS = 32  # initial capacity
+FEW = 2048  # for at most this many kernel entries, computing is faster than reading cached columns
+TIE = 1e-8  # far above rounding errors (below 1e-10) and far below the uncertainty of a score
+
+
+class ConditionedPosterior(WorkspacePosterior):
+    """Pulls without rewards condition the Gaussian process of the sparse posterior."""
+
+    tie: ClassVar[float] = TIE
+    is_joint: ClassVar[bool] = True
+
+    def __init__(self, posterior: SparsePosterior) -> None:
+        super().__init__(posterior)
         # c_s of the entered arms, and L: c_r(x_s) for r < s, and the root. Both have capacity for
         # further pulls
         self._columns = np.empty((0, FIRST_PULLS))
         self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))
 
     @property
-    def stale(self) -> Indices:
-        """The positions at which `variance` is only an upper bound."""
-        return np.flatnonzero(self._levels < len(self._pulled))
-
-    @property
     def most(self) -> int:
         """See `argmax_queue.EvaluatedArms`."""
-        return MOST_NUMBERS // (self.rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
+        return MOST_NUMBERS // (self.rows.shape[1] + self._columns.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
         """See `argmax_queue.EvaluatedArms`. Pulled arms are not removed."""
-        leaving = np.setdiff1d(positions, self._pulled, assume_unique=True)
-        staying = np.ones(len(self.arms), bool)
-        staying[leaving] = False
-        self._pulled = np.cumsum(staying)[self._pulled] - 1
-        self.arms = self.arms[staying]
-        self.mean = self.mean[staying]
-        self.start_variance = self.start_variance[staying]
-        self.variance = self.variance[staying]
-        self.rows = self.rows[staying]
-        self._features = self._features[staying]
-        self._levels = self._levels[staying]
-        self._columns = self._columns[staying]
-        self._order = None
+        leaving = super().leave(positions)
+        self._columns = np.delete(self._columns, leaving, axis=0)
         return leaving
-
-    def position(self, arm: int) -> int:
-        """Return the position of `arm` in the arrays; it is entered and updated if necessary."""
-        positions = np.flatnonzero(self.arms == arm)
-        if not len(positions):
-            self.enter(np.array([arm], np.intp))
-            positions = np.array([len(self.arms) - 1])
-        self.refresh(positions)
-        return int(positions[0])
-
-    def positions(self, arms: Indices) -> Indices:
-        """Return the positions (n,) of `arms` (n,), which must be entered."""
-        if self._order is None:
-            self._order = np.argsort(self.arms, kind="stable")
-        return self._order[self.arms.searchsorted(arms, sorter=self._order)]
 
     def enter(self, arms: Indices) -> None:
         """Enter `arms` (n,), which must be distinct and not entered yet."""
-        if not len(arms):
-            return
-        mean, start, rows = self.posterior.moments(arms, is_joint=True)
-        features = self.posterior.model.arms[arms]
-        columns = np.empty((len(arms), self._columns.shape[1]))
-        self.arms = np.concatenate((self.arms, arms))
-        self.mean = np.concatenate((self.mean, mean))
-        self.start_variance = np.concatenate((self.start_variance, start))
-        self.variance = np.concatenate((self.variance, start))
-        self.rows = np.concatenate((self.rows, rows))
-        self._features = np.concatenate((self._features.reshape(-1, features.shape[1]), features))
-        self._levels = np.concatenate((self._levels, np.zeros(len(arms), np.intp)))
-        self._columns = np.concatenate((self._columns, columns))
-        self._order = None
+        super().enter(arms)
+        self._columns = np.concatenate((self._columns, np.empty((len(arms), self._columns.shape[1]))))
 
     def refresh(self, positions: Indices) -> None:
         """Update `variance` at these positions."""
@@ -253,7 +255,7 @@ class ConditionedPosterior:
                 continue
             levels = self._levels[at]
             low = int(levels.min())
-            unexplained = self._covariances(at, self._pulled[low:pulls])
+            unexplained = self._covariances(at, np.array(self._pulled[low:pulls], np.intp))
             unexplained -= self._columns[at, :low] @ self._factor[low:pulls, :low].T
             solve = scipy.linalg.lapack.dtrtrs
             columns = solve(self._factor[low:pulls, low:pulls], unexplained.T, lower=1, overwrite_b=1)[0].T
@@ -270,7 +272,7 @@ class ConditionedPosterior:
         self._make_room(before + 1)
         self._factor[before, :before] = self._columns[at, :before]
         self._factor[before, before] = math.sqrt(1.0 + self.variance.item(at))
-        self._pulled = np.append(self._pulled, at)
+        self._pulled.append(at)
 
     def extend(self, arms: Sequence[int]) -> None:
         """Add pulls of `arms`."""
@@ -287,16 +289,17 @@ class ConditionedPosterior:
         self._factor[before:after, :before] = earlier
         covariance = self._covariances(at, at) - earlier @ earlier.T + np.diag(1.0 / counts)
         self._factor[before:after, before:after] = np.linalg.cholesky(covariance)
-        self._pulled = np.append(self._pulled, at)
+        self._pulled.extend(at.tolist())
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:
         """Return k̃ of the arms at positions `at` (n,) with those at `pulled` (s,): (n, s)."""
         model = self.posterior.model
-        features = self._features[pulled]
+        arms = self.arms[at]
+        points = model.points(self.arms[pulled])
         if len(at) * len(pulled) <= FEW:
-            kernel = model.kernel.cross(self._features[at], features)
+            kernel = model.kernel.cross(model.arms[arms], points.features)
         else:
-            kernel = model.columns.entries(self.arms[at], Points(self.arms[pulled], features))
+            kernel = model.columns.entries(arms, points)
         kernel -= self.rows[at] @ (self.rows[pulled] * self.posterior.fit.spectrum).T
         kernel /= model.regularization
         return kernel
@@ -316,7 +319,7 @@ class Picking:
     """The workspace of one `ask`: the bounds of all arms, and the evaluated arms. It is the
     `argmax_queue.Scoring` of a queue."""
 
-    posterior: BatchPosterior | ConditionedPosterior
+    posterior: WorkspacePosterior
     bounds: UpperBounds
     width: float
     # an addend to each arm's score (A,), at most 0, so that `bounds` remain valid
@@ -347,16 +350,22 @@ class Picking:
             scores += self.bonus[self.posterior.arms]
         return scores
 
+    def score(self, position: int) -> float:
+        """See `argmax_queue.Scoring`."""
+        posterior = self.posterior
+        score = math.sqrt(posterior.variance.item(position)) * self.width + posterior.mean.item(position)
+        return score if self.bonus is None else score + self.bonus.item(posterior.arms.item(position))
+
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was evaluated yet."""
         bounds: Floats = self.bounds.tighten(arms)[0]
         return bounds if self.bonus is None else bounds + self.bonus[arms]
 
-    def pick(self, arm: int) -> Pick:
+    def pick(self, arm: int, trial: int | None = None, reason: str = "") -> Pick:
         """Return a pick of `arm` with its current mean, width and variance."""
         position = self.posterior.position(arm)
         mean = self.posterior.mean.item(position) + self.posterior.posterior.fit.offset
-        return Pick(arm, mean, self.width, self.posterior.variance.item(position))
+        return Pick(arm, mean, self.width, self.posterior.variance.item(position), trial, reason)
 
     def upper_bound(self, arm: int) -> float:
         """Return the current upper bound on the score of `arm`, without `bonus`."""

@@ -10,11 +10,10 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
-from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior, ConditionedPosterior
+from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior, WorkspacePosterior
 
 # the number of power iterations that estimate a spectral radius; any number gives an upper bound
 POWER_STEPS = 8
-AnyBatch = BatchPosterior | ConditionedPosterior
 Termination = Literal["global", "global_then_local", "product", "ratio"]
 
 
@@ -44,7 +43,7 @@ class NoDrift(Drift):
 class GlobalDrift(Drift):
     """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squared deviations, as its proof requires)."""
 
-    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
+    def __init__(self, batch: WorkspacePosterior, ratio_threshold: float) -> None:
         super().__init__(ratio_threshold)
         self._batch = batch
 
@@ -71,7 +70,7 @@ class RatioDrift(Drift):
     computed.
     """
 
-    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
+    def __init__(self, batch: WorkspacePosterior, ratio_threshold: float) -> None:
         super().__init__(ratio_threshold)
         self._global = GlobalDrift(batch, ratio_threshold)
         self._posterior = batch.posterior
@@ -91,6 +90,7 @@ class RatioDrift(Drift):
             for earlier in self._pulls[:-1]:
                 self._all_arms.append(earlier)
         self._all_arms.append(arm)
+        self._all_arms.refresh(self._all_arms.stale())
         start = self._all_arms.start_variance
         rounding = 1e-12 * max(1.0, float(start.max()))  # the ratio of two variances of 0 is 1
         self.bound = float(((start + rounding) / (self._all_arms.variance + rounding)).max())
@@ -108,7 +108,7 @@ class LocalDrift(Drift):
     with sweeps over all arms at every pull.
     """
 
-    def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
+    def __init__(self, batch: WorkspacePosterior, ratio_threshold: float, covariance: LocalCovariance) -> None:
         super().__init__(ratio_threshold)
         self._batch = batch
         self._covariance = covariance

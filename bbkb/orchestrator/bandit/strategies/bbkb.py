@@ -11,14 +11,14 @@ Lemma 1 holds for any dictionary, pulls and pending pulls. The upper bounds ther
 for any order of the rewards, provided that the duration of an evaluation does not depend on its
 noise. The asynchronous mode is based on this property.
 
-The picks of a batch of BBKB: an ordered list of pickers with a common workspace.
+The picks of a batch of BBKB: pickers, in a fixed order, with a common workspace.
 
 Each picker names an arm, or defers to the next picker. A stopped trial that is more promising than
 a new trial of the named arm is continued instead.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Self
@@ -33,12 +33,11 @@ from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance
 from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue
 from bbkb.orchestrator.bandit.sparse.forecasts import PausedTrials, competing_trials, without_new_arms
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
-from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking
+from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking, WorkspacePosterior
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.state import SparseState, has_plateau
 from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
 from bbkb.orchestrator.bandit.sparse.termination import (
-    AnyBatch,
     Drift,
     GlobalDrift,
     LocalDrift,
@@ -149,15 +148,14 @@ class Workspace:
 
     def pick(self) -> Pick:
         """Return the next pick, and add it to the pulls."""
-        arm, reason = next(named for picker in PICKERS if (named := picker(self)) is not None)
+        # the first one that names an arm
+        arm, reason = repeat(self) or spread(self) or coverage(self) or known_best(self) or largest_bound(self)
         trial = None
         if self.paused is not None:
             new = self.picking.pick(arm)
             trial = self.paused.take(new.mean, new.variance * self.state.model.regularization)
-        if trial is None:
-            pick = replace(self._append(arm), reason=reason)
-        else:  # its bound exceeds that of a new trial of the arm
-            pick = replace(self._append(trial.arm), trial=trial.trial)
+        # the bound of a stopped trial that is taken exceeds that of a new trial of the arm
+        pick = self._append(arm, None, reason) if trial is None else self._append(trial.arm, trial.trial)
         if self.is_exploring or not self.state.repeats:
             self.queue.block(pick.arm)
         self.left -= reason not in (VERIFICATION, EXPLOITATION)
@@ -183,9 +181,9 @@ class Workspace:
             bounds += bonus[arms] - bonus.min()  # no other bound can exceed it by more
         return state.knowledge.prospect(float(bounds.max()))
 
-    def _append(self, arm: int) -> Pick:
+    def _append(self, arm: int, trial: int | None = None, reason: str = "") -> Pick:
         """Add a pull of `arm`, and return its pick with the variance before the pull."""
-        pick = self.picking.pick(arm)
+        pick = self.picking.pick(arm, trial, reason)
         self.drift.append(arm, pick.variance)
         self.picking.posterior.append(arm)
         self.pulls.append(arm)
@@ -243,10 +241,6 @@ def coverage(workspace: Workspace) -> Named | None:
 def largest_bound(workspace: Workspace) -> Named:
     """Name the arm with the largest upper bound (BBKB Algorithm 1, line 6)."""
     return workspace.queue.top(), workspace.reason
-
-
-Picker = Callable[[Workspace], Named | None]
-PICKERS: Sequence[Picker] = (repeat, spread, coverage, known_best, largest_bound)
 
 
 _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
@@ -330,7 +324,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return at most `limit` picks, by the first picker with an arm (`PICKERS`)."""
+        """Return at most `limit` picks (see `Workspace.pick`)."""
         continued = without_new_arms(state, pending, limit, WIDTH if isinstance(self.width, str) else self.width)
         if continued is not None:
             return continued
@@ -365,7 +359,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
             return decision
         return replace(further, picks=(*picks, *further.picks), prospect=prospect)
 
-    def _drift(self, batch: AnyBatch) -> Drift:
+    def _drift(self, batch: WorkspacePosterior) -> Drift:
         """Return the termination rule of a batch."""
         if self.never_waits:
             return NoDrift()

@@ -13,7 +13,7 @@ from bbkb.orchestrator.bandit.goals import Goals
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.sparse import argmax_queue
-from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
+from bbkb.orchestrator.bandit.sparse.argmax_queue import EVERY, LazyQueue, RemainingInArray
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, floors_and_limits, leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
@@ -30,7 +30,7 @@ NONE = np.empty(0, np.intp)
 class Falling:
     """Evaluated arms, with the scores of `every` arm; tightened bounds are too large by `slack`."""
 
-    tie, stale = 0.0, NONE
+    tie = 0.0
 
     def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6) -> None:
         self.every, self.slack, self.most = every, np.broadcast_to(slack, every.shape), most
@@ -38,6 +38,15 @@ class Falling:
 
     def scores(self) -> np.ndarray:
         return self.every[self.arms]
+
+    def score(self, position: int) -> float:
+        return float(self.scores()[position])
+
+    def update(self, position: int) -> bool:
+        return False
+
+    def stale(self, positions: np.ndarray | slice = EVERY) -> np.ndarray:
+        return NONE
 
     def refresh(self, positions: np.ndarray) -> None:
         raise AssertionError("no score is stale")
