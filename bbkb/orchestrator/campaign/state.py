@@ -479,9 +479,9 @@ class CampaignState:
     def pending(self) -> tuple[int, ...]:
         """Arms of trials that the strategy has not learned from, in the order of choice."""
         arms = {trial: run.trial.arm for trial, run in self.running.items()}
-        arms.update((trial.id, trial.arm) for trial in self.backlog)
-        arms.update((ended.trial, ended.observation.arm) for ended in self.finished)
-        return tuple(arms[trial] for trial in sorted(arms))
+        arms |= {trial.id: trial.arm for trial in self.backlog}
+        arms |= {ended.trial: ended.observation.arm for ended in self.finished}
+        return tuple(map(arms.__getitem__, sorted(arms)))
 
     @property
     def saves_checkpoints(self) -> bool:

@@ -29,18 +29,19 @@ class EagerQueue:
 
     def __init__(self, remaining: RemainingInArray, scoring: Scoring, blocked: Indices = NOTHING) -> None:
         evaluated = scoring.posterior
-        self._scoring, self._excluded = scoring, np.intersect1d(evaluated.arms, blocked)
+        self._scoring, self._is_excluded = scoring, np.zeros(len(remaining.bounds), np.bool_)
+        self._is_excluded[blocked] = True
         while remaining.top > -np.inf:
             arms, _ = remaining.take(-np.inf, FIRST_NEAR)
             evaluated.enter(arms[np.isin(arms, evaluated.arms, invert=True)])
 
     def top(self) -> int:
         """See `LazyQueue`."""
-        return best_evaluated(self._scoring, self._excluded)[0]
+        return best_evaluated(self._scoring, self._is_excluded)[0]
 
     def block(self, arm: int) -> None:
         """See `LazyQueue`."""
-        self._excluded = np.append(self._excluded, arm)
+        self._is_excluded[arm] = True
 
 
 class EagerDrift(LocalDrift):

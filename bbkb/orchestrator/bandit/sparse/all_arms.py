@@ -21,7 +21,7 @@ BLOCK = 2048
 KEPT = 2  # the number of posteriors for which moments and bounds of all arms are cached
 LocalCovariance = Literal["embedded", "paper"]
 MAX_BYTES = 256 * 2**20
-WIDTH = 64  # the number of columns by which the array of columns grows
+WIDTH = 64  # the array of columns grows by this number, or by half if that is more
 ENTRIES = 65_536  # the number of column entries to compute at a time
 # the number of cached lookups, for the dictionary and the pulled arms, which a sweep requests
 # alternately
@@ -294,7 +294,7 @@ class KernelColumns:
         """Compute the columns of `points` (k, d), and put them into `slots` (k,)."""
         missing = int(slots.max()) + 1 - self._columns.shape[1]
         if missing > 0:
-            width = min(self.capacity, self._columns.shape[1] + max(missing, WIDTH))
+            width = min(self.capacity, self._columns.shape[1] + max(missing, WIDTH, self._columns.shape[1] // 2))
             grown = np.empty((len(self._features), width))
             grown[:, : self._columns.shape[1]] = self._columns
             self._columns = grown

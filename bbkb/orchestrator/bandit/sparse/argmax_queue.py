@@ -128,7 +128,7 @@ class RemainingInArray:
     """The arms that were not taken yet, with their `bounds` (A,)."""
 
     def __init__(self, bounds: Floats) -> None:
-        self._bounds = bounds
+        self.bounds = bounds
         self._below = np.inf  # bounds from this value on were taken
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
@@ -139,7 +139,7 @@ class RemainingInArray:
         More arms are taken because scores decrease, so that the next ones will be needed soon. An arm
         with the bound −∞ is never taken.
         """
-        bounds = self._bounds
+        bounds = self.bounds
         untaken = bounds if self._below == np.inf else np.where(bounds < self._below, bounds, -np.inf)
         threshold = best - MARGIN * (self.top - best)
         if best == -np.inf:  # a value reached by about the `least` largest bounds, estimated from a sample
@@ -165,8 +165,9 @@ class LazyQueue:
         self._scoring = scoring
         self._evaluated = scoring.posterior
         self._remaining = remaining
-        # the scores of evaluated arms remain known
-        self._excluded = np.intersect1d(self._evaluated.arms, blocked)
+        # (A,), whether an arm may not be returned, because the scores of evaluated arms remain known
+        self._is_excluded = np.zeros(len(remaining.bounds), np.bool_)
+        self._is_excluded[blocked] = True
         self._pending = self._evaluated.arms  # arms that were evaluated before
         self._near = BoundedSet()
 
@@ -174,7 +175,7 @@ class LazyQueue:
         """Return the arm with the largest current score, with the lowest index among equals; −1 if
         no arm is left."""
         while True:
-            arm, best = best_evaluated(self._scoring, self._excluded)
+            arm, best = best_evaluated(self._scoring, self._is_excluded)
             # an unevaluated arm with an equal score may have a lower index
             if best <= self._remaining.top > -np.inf:
                 arms, bounds = self._remaining.take(best, FIRST_NEAR)
@@ -189,7 +190,7 @@ class LazyQueue:
 
     def block(self, arm: int) -> None:
         """Exclude `arm`, which was evaluated, from further results."""
-        self._excluded = np.append(self._excluded, arm)
+        self._is_excluded[arm] = True
 
     def _look_at_more(self, best: float) -> None:
         """Tighten near bounds of at least `best`. Then evaluate the arms whose bounds are still
@@ -207,7 +208,7 @@ class LazyQueue:
         arms, self._near = near.split(min(count, max(evaluated.most // SHARE, 1)))
         evaluated.enter(arms)
         if len(evaluated.arms) > evaluated.most:
-            scores = _scores(self._scoring, self._excluded)
+            scores = _scores(self._scoring, self._is_excluded)
             kept = least_equal(float(scores.max()), evaluated.tie)
             leaving = largest(-scores, len(scores) - evaluated.most // 2)
             arms = evaluated.arms.copy()  # `leave` may move the arms
@@ -221,11 +222,11 @@ def largest(bounds: Floats, count: int) -> Indices:
     return order[bounds[order] > -np.inf]
 
 
-def best_evaluated(scoring: Scoring, blocked: Indices) -> tuple[int, float]:
-    """Refresh the scores that may be the largest, and return the `argmax` of the arms that are not
-    `blocked`."""
+def best_evaluated(scoring: Scoring, is_excluded: Flags) -> tuple[int, float]:
+    """Refresh the scores that may be the largest, and return the `argmax` of the evaluated arms that are not
+    excluded (A,)."""
     evaluated = scoring.posterior
-    scores = _scores(scoring, blocked)
+    scores = _scores(scoring, is_excluded)
     for _ in range(ONE_BY_ONE if len(scores) else 0):
         top = int(scores.argmax())
         if scores[top] == -np.inf or not evaluated.update(top):  # excluded arms remain so
@@ -242,7 +243,7 @@ def best_evaluated(scoring: Scoring, blocked: Indices) -> tuple[int, float]:
         best = float(scores.max(initial=-np.inf, where=is_fresh))
         reaching = stale[scores[stale] >= max(least_equal(best, evaluated.tie), _LOWEST)]
         evaluated.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
-        scores = _scores(scoring, blocked)
+        scores = _scores(scoring, is_excluded)
         count = 2 * count
 
 
@@ -270,11 +271,10 @@ def lowest(arms: Indices, positions: Indices) -> int:
     return int(arms[positions].min()) if len(positions) > 1 else arms.item(positions[0])
 
 
-def _scores(scoring: Scoring, blocked: Indices) -> Floats:
-    """Return the scores of the evaluated arms, with −∞ for `blocked` arms."""
+def _scores(scoring: Scoring, is_excluded: Flags) -> Floats:
+    """Return the scores of the evaluated arms, with −∞ for excluded arms."""
     scores = scoring.scores()
-    if len(blocked):
-        scores[np.isin(scoring.posterior.arms, blocked)] = -np.inf
+    scores[is_excluded[scoring.posterior.arms]] = -np.inf
     return scores
 
 
