@@ -14,7 +14,7 @@ from bbkb.orchestrator.bandit.sparse.argmax_queue import (
     NOTHING,
     RemainingInArray,
     Scoring,
-    best_evaluated,
+    argmax,
 )
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing
@@ -36,8 +36,12 @@ class EagerQueue:
             evaluated.enter(arms[np.isin(arms, evaluated.arms, invert=True)])
 
     def top(self) -> int:
-        """See `LazyQueue`."""
-        return best_evaluated(self._scoring, self._is_excluded)[0]
+        """See `LazyQueue`. Every score is updated."""
+        evaluated = self._scoring.posterior
+        evaluated.refresh(evaluated.stale)
+        scores = self._scoring.scores()
+        scores[self._is_excluded[evaluated.arms]] = -np.inf
+        return argmax(evaluated.arms, scores, evaluated.tie)[0]
 
     def block(self, arm: int) -> None:
         """See `LazyQueue`."""

@@ -26,7 +26,6 @@ SAMPLE = 4096  # the number of bounds from which a quantile is estimated
 # bounds exceed the best score
 MARGIN = 0.25
 NOTHING = np.empty(0, np.intp)
-EVERY = slice(None)
 _LOWEST = float(np.finfo(np.float64).min)  # −∞ is reserved for excluded arms
 
 
@@ -86,12 +85,16 @@ class EvaluatedArms(Protocol):
         """The largest difference at which scores of about 1 count as equal; 0 if a score always has
         the same bits."""
 
+    @property
+    def stale(self) -> Indices:
+        """The positions of the arms with outdated scores (k,)."""
+
+    def has_stale(self, positions: Indices) -> bool:
+        """Return whether a score at one of `positions` (n,) is outdated."""
+
     def update(self, position: int) -> bool:
         """Update the score at this position if it is outdated and can be updated alone at little cost.
         Return whether it was."""
-
-    def stale(self, positions: Indices | slice = EVERY) -> Indices:
-        """Return those of `positions` (n,) that have outdated scores (k,)."""
 
     def refresh(self, positions: Indices) -> None:
         """Update the scores at these positions."""
@@ -209,10 +212,9 @@ class LazyQueue:
         evaluated.enter(arms)
         if len(evaluated.arms) > evaluated.most:
             scores = _scores(self._scoring, self._is_excluded)
-            kept = least_equal(float(scores.max()), evaluated.tie)
             leaving = largest(-scores, len(scores) - evaluated.most // 2)
             arms = evaluated.arms.copy()  # `leave` may move the arms
-            dropped = evaluated.leave(leaving[scores[leaving] < kept])
+            dropped = evaluated.leave(leaving[scores[leaving] < max(best, _LOWEST)])
             self._near = self._near.join(arms[dropped], scores[dropped], is_tight=True)
 
 
@@ -235,9 +237,9 @@ def best_evaluated(scoring: Scoring, is_excluded: Flags) -> tuple[int, float]:
     count = FIRST_LOOK
     while True:
         equal, least = equals(scores, evaluated.tie)
-        if not len(evaluated.stale(equal)):
+        if not evaluated.has_stale(equal):
             return lowest(evaluated.arms, equal), least
-        stale = evaluated.stale()
+        stale = evaluated.stale
         is_fresh = np.ones(len(scores), np.bool_)
         is_fresh[stale] = False
         best = float(scores.max(initial=-np.inf, where=is_fresh))

@@ -160,7 +160,7 @@ class GoalQueue:
         # vecdot instead of @, so that the rounding of an arm's mean does not depend on other arms
         new = np.vecdot(posterior.rows[seen:], self._loadings[:, None, :])
         self._means = np.hstack((self._means, new))
-        posterior.refresh(posterior.stale())
+        posterior.refresh(posterior.stale)
         outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)
         upper = np.vstack((posterior.mean, self._means))[list(outputs)]
         upper += np.array(widths)[:, None] * np.sqrt(posterior.variance)

@@ -41,7 +41,7 @@ import numpy as np
 import scipy
 
 from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices
-from bbkb.orchestrator.bandit.sparse.argmax_queue import EVERY, MOST_NUMBERS, LazyQueue
+from bbkb.orchestrator.bandit.sparse.argmax_queue import MOST_NUMBERS, LazyQueue
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.scalarization import bounds_of
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -92,10 +92,14 @@ class WorkspacePosterior(ABC):
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
 
-    def stale(self, positions: Indices | slice = EVERY) -> Indices:
-        """Return those of `positions` (n,) at which `variance` is only an upper bound."""
-        lacking = (self._levels[positions] < len(self._pulled)).nonzero()[0]
-        return lacking if isinstance(positions, slice) else positions[lacking]
+    @property
+    def stale(self) -> Indices:
+        """The positions at which `variance` is only an upper bound."""
+        return np.flatnonzero(self._levels < len(self._pulled))
+
+    def has_stale(self, positions: Indices) -> bool:
+        """See `argmax_queue.EvaluatedArms`."""
+        return bool((self._levels[positions] < len(self._pulled)).any())
 
     def leave(self, positions: Indices) -> Indices:
         """See `argmax_queue.EvaluatedArms`. Pulled arms are not removed."""

@@ -90,7 +90,7 @@ class RatioDrift(Drift):
             for earlier in self._pulls[:-1]:
                 self._all_arms.append(earlier)
         self._all_arms.append(arm)
-        self._all_arms.refresh(self._all_arms.stale())
+        self._all_arms.refresh(self._all_arms.stale)
         start = self._all_arms.start_variance
         rounding = 1e-12 * max(1.0, float(start.max()))  # the ratio of two variances of 0 is 1
         self.bound = float(((start + rounding) / (self._all_arms.variance + rounding)).max())

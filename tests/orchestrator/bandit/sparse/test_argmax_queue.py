@@ -13,7 +13,7 @@ from bbkb.orchestrator.bandit.goals import Goals
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.sparse import argmax_queue
-from bbkb.orchestrator.bandit.sparse.argmax_queue import EVERY, LazyQueue, RemainingInArray
+from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, floors_and_limits, leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
@@ -28,30 +28,43 @@ NONE = np.empty(0, np.intp)
 
 
 class Falling:
-    """Evaluated arms, with the scores of `every` arm; tightened bounds are too large by `slack`."""
+    """Evaluated arms, with the scores of `every` arm; tightened bounds are too large by `slack`.
+
+    An arm enters with the score that it had at first, which is outdated after `every` has fallen."""
 
     tie = 0.0
 
-    def __init__(self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6) -> None:
+    def __init__(
+        self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6, updates_alone: bool = True
+    ) -> None:
         self.every, self.slack, self.most = every, np.broadcast_to(slack, every.shape), most
+        self.first, self.known, self.updates_alone = every.copy(), every.copy(), updates_alone
         self.arms, self.tightened, self.posterior = NONE, 0, self
 
     def scores(self) -> np.ndarray:
-        return self.every[self.arms]
+        return self.known[self.arms]
 
     def score(self, position: int) -> float:
         return float(self.scores()[position])
 
-    def update(self, position: int) -> bool:
-        return False
+    @property
+    def stale(self) -> np.ndarray:
+        return np.flatnonzero(self.scores() != self.every[self.arms])
 
-    def stale(self, positions: np.ndarray | slice = EVERY) -> np.ndarray:
-        return NONE
+    def has_stale(self, positions: np.ndarray) -> bool:
+        return bool(np.isin(positions, self.stale).any())
+
+    def update(self, position: int) -> bool:
+        is_stale = self.updates_alone and position in self.stale
+        if is_stale:
+            self.refresh(np.array([position]))
+        return is_stale
 
     def refresh(self, positions: np.ndarray) -> None:
-        raise AssertionError("no score is stale")
+        self.known[self.arms[positions]] = self.every[self.arms[positions]]
 
     def enter(self, arms: np.ndarray) -> None:
+        self.known[arms] = self.first[arms]
         self.arms = np.sort(np.concatenate((self.arms, arms)))
         assert len(np.unique(self.arms)) == len(self.arms)  # distinct, and not evaluated before
 
@@ -72,9 +85,10 @@ class Falling:
     near=st.integers(1, 12),
     look=st.integers(1, 8),
     most=st.sampled_from([1, 5, 20, 100]),
+    updates_alone=st.booleans(),
 )  # groups so small that arms come from all three, and go back
 def test_queues_return_the_lowest_index_of_the_largest_present_score(
-    seed: int, count: int, near: int, look: int, most: int
+    seed: int, count: int, near: int, look: int, most: int, updates_alone: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 6, size=count).astype(float)  # many ties
@@ -88,7 +102,7 @@ def test_queues_return_the_lowest_index_of_the_largest_present_score(
         patch.setattr(argmax_queue, "FIRST_LOOK", look)
         queues = []
         for kind in (LazyQueue, EagerQueue):
-            scored = Falling(scores, slack, most)
+            scored = Falling(scores, slack, most, updates_alone)
             scored.enter(pending)
             queues.append(kind(RemainingInArray(bounds.astype(np.float64)), scored, blocked))
         for _ in range(30):

@@ -52,7 +52,7 @@ def test_rank_one_updates_equal_the_inverse_after_the_batch(
     updated = batch_with_all_arms(problem.posterior)
     for arm in problem.batch * repeats:
         updated.append(arm)
-    updated.refresh(updated.stale())
+    updated.refresh(updated.stale)
     np.testing.assert_allclose(
         updated.variance, expected_variance(problem.posterior, problem.batch * repeats), atol=1e-7
     )
@@ -73,8 +73,8 @@ def test_removed_arms_return_with_the_same_numbers_and_pulled_arms_stay(
         assert np.isin(problem.batch[: number + 1], leaving.arms).all()
         leaving.enter(removed[rng.random(len(removed)) < 0.5])
     leaving.enter(np.setdiff1d(staying.arms, leaving.arms))
-    staying.refresh(staying.stale())
-    leaving.refresh(leaving.stale())
+    staying.refresh(staying.stale)
+    leaving.refresh(leaving.stale)
     at = leaving.positions(staying.arms)
     for moment in ("arms", "mean", "start_variance", "variance", "rows"):
         np.testing.assert_array_equal(getattr(leaving, moment)[at], getattr(staying, moment))
@@ -96,7 +96,7 @@ def test_deferred_variances_equal_immediate_ones_bit_for_bit_and_never_rise(
     explained = np.einsum("ij,ij->i", rows, rows)
     for arm in pulled:
         prompt.append(arm)
-        prompt.refresh(prompt.stale())
+        prompt.refresh(prompt.stale)
         late.append(arm)
         waiting = [other for other in waiting if other not in late.arms]
         now = prompt.variance.copy()
@@ -109,11 +109,11 @@ def test_deferred_variances_equal_immediate_ones_bit_for_bit_and_never_rise(
         assert (late.variance >= now[late.arms]).all()
         late.refresh(some)
         np.testing.assert_array_equal(late.variance[some], now[late.arms[some]])
-        if len(late.stale()):  # one by one as well as together
-            assert late.update(one := int(late.stale()[0]))
+        if len(late.stale):  # one by one as well as together
+            assert late.update(one := int(late.stale[0]))
             assert late.variance[one] == now[late.arms[one]]
     late.enter(np.array(waiting, np.intp))
-    late.refresh(late.stale())
+    late.refresh(late.stale)
     assert sorted(late.arms.tolist()) == list(range(count))
     for moment in ("mean", "start_variance", "variance", "rows"):
         np.testing.assert_array_equal(getattr(late, moment), getattr(prompt, moment)[late.arms])
@@ -149,7 +149,7 @@ def test_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem])
     updated = batch_with_all_arms(model.fit(Pulls.none(len(model.arms)), np.empty(0, np.intp)))
     for arm in [0, 1, 0]:
         updated.append(arm)
-    updated.refresh(updated.stale())
+    updated.refresh(updated.stale)
     assert updated.variance == pytest.approx(model.diagonal / model.regularization)
 
 

@@ -59,7 +59,7 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
         for rule in rules.values():
             rule.append(arm, before)
             rule.is_spent()
-        updated.refresh(updated.stale())
+        updated.refresh(updated.stale)
         ratios = updated.start_variance[is_measurable] / updated.variance[is_measurable]
         yield {name: rule.bound for name, rule in rules.items()}, ratios
 
