@@ -21,7 +21,7 @@ first trainings, the model sees a few steps of many trials before it continues a
 
 A budget of steps counts the largest step that a trial has reported in any attempt, or one step if it
 ends without a report. A training that continues from a checkpoint therefore does not count its
-first steps twice.
+first steps twice, but one that restarts at its first step does.
 
 Near the end of a budget of steps, the remaining steps are reserved for the best unfinished trials.
 Their number is at most `finish`, and they take at most a third of the budget, except for a single
@@ -311,6 +311,11 @@ class Steps(Section):
         self.ended -= sum(again.values())
         self.open = {**self.open, **again}
 
+    def restart(self, trial: int) -> None:
+        """Count the steps of an open trial again from its next report on."""
+        self.ended += self.open.get(trial, 0)
+        self.open = without(self.open, [trial])
+
     def end(self, trial: int, reports: Sequence[Report] = ()) -> None:
         """End `trial`, whose last attempt also made these reports."""
         last = max((report.step for report in reports), default=0)
@@ -459,6 +464,7 @@ class Trainings(Section):
             self.furthest_step = max(self.furthest_step, step)
             if trial in self.continued and before.steps and not before.is_continued_at(step):
                 self.without_checkpoint |= {trial}
+                self.steps.restart(trial)
             if rule is not None and (compared := rewards.get(rule.metric or first)) is not None:
                 self.rungs.report(rule, trial, step, compared)
         self.curves = curves
@@ -618,13 +624,13 @@ class Remaining:
 
     def steps_to_end(self, trial: int) -> int:
         """Return the number of steps from the current state of `trial` to its end."""
-        has_checkpoints = self.rule.has_checkpoints
-        if (paused := self.trainings.paused.get(trial)) is not None:
-            reusable = paused.step if has_checkpoints else 0
-        elif has_checkpoints or trial not in self.trainings.continued:
-            reusable = self.trainings.step(trial)
+        trainings, has_checkpoints = self.trainings, self.rule.has_checkpoints
+        if (paused := trainings.paused.get(trial)) is not None:
+            reusable = paused.step if has_checkpoints and trial not in trainings.without_checkpoint else 0
+        elif has_checkpoints or trial not in trainings.continued:
+            reusable = trainings.step(trial)
         else:
-            reusable = self.trainings.steps.open.get(trial, 0)
+            reusable = trainings.steps.open.get(trial, 0)
         return max(0, self.end - reusable)
 
     def reserved(self, trials: Sequence[int]) -> EndOfBudget:

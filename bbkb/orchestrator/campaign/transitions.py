@@ -151,7 +151,9 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             draft.computation = event.what
             if event.what == "refreshing":
                 draft.trainings.learned_curves = tuple(state.trainings.curves.values())
-                draft.trainings.learned_paused = tuple(sorted(state.trainings.paused))
+                # a trial that would restart takes the steps of a new one
+                can_continue = state.trainings.paused.keys() - state.trainings.without_checkpoint
+                draft.trainings.learned_paused = tuple(sorted(can_continue))
         case events.ModelRefreshed():
             _refresh(draft, event)
         case events.CandidatesGrown():

@@ -494,12 +494,17 @@ def test_completing_trial_is_kept_when_another_one_looks_better() -> None:
     assert stop_cause(state, 2) is None
 
 
-def test_steps_of_a_trial_continued_from_its_checkpoint_count_once() -> None:
-    events = (
-        continued(2, reason="finish"), dispatch((2, 2)), reports(2, 0.9, 6, attempt=2),
-    )  # fmt: skip
-    assert fold_from(paused(0.1, 0.5, 0.9, steps=60), *events).trainings.steps.total == 4 + 4 + 6
-    assert fold_from(paused(0.1, 0.5, 0.9, steps=60, continues="anew"), *events).trainings.steps.total == 4 + 4 + 4 + 6
+@pytest.mark.parametrize(("continues", "first", "repeated"), [(True, 5, 0), (True, 1, 4), ("anew", 1, 4)])
+def test_steps_count_again_only_for_a_continued_trial_that_restarts(
+    continues: bool | str, first: int, repeated: int
+) -> None:
+    state = fold_from(
+        paused(0.1, 0.5, 0.9, steps=60, continues=continues),
+        continued(2, reason="finish"),
+        dispatch((2, 2)),
+        reports(2, 0.9, 6, attempt=2, first=first),
+    )
+    assert state.trainings.steps.total == 4 + 4 + repeated + 6
 
 
 @pytest.mark.parametrize("steps", [None, 2000])

@@ -299,9 +299,10 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
         (folder / "epoch.json").unlink(missing_ok=True)
         return train(lr, width, folder, report)
 
-    result = run(tmp_path, forgetful)
+    result = run(tmp_path, forgetful, trainings=10)  # a budget with which one of them was continued again and again
     continued = [event for event in open_run(result.folder).events() if isinstance(event, TrialsContinued)]
     assert continued
+    assert max(row["attempts"] for row in result.rows()) <= 3
     shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
     assert "restarted at the first step: the checkpoint" in " ".join(shown.split())
     trial = continued[0].trials[0]
