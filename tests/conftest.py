@@ -47,11 +47,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Set the number of examples of hypothesis, and remove its deadline.
+    """Keep temporary folders in memory if it has room, where a store need not wait for a disk.
+    Set the number of examples of hypothesis, and remove its deadline.
 
     Every run tries the same examples, so a failure is a failure of the code. `make fuzz`
     (`-m fuzz`) looks for new ones.
     """
+    memory = os.statvfs("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # scripts of tests are executed there
+    if memory and memory.f_bavail * memory.f_frsize >= 4 * 2**30 and not memory.f_flag & os.ST_NOEXEC:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
     if config.getoption("--quick"):
         os.environ["BBKB_TEST_QUICK"] = "1"  # read by `examples`
     hypothesis.settings.register_profile(

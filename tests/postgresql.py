@@ -88,7 +88,7 @@ class Server:
         """Start, and wait until it answers."""
         self._process = self._popen(
             "postgres", "-D", self._data, "-p", str(self.port), "-k", str(self._folder), "-h", "127.0.0.1",
-            "-c", "shared_buffers=16MB", "-c", "max_connections=40",
+            "-c", "shared_buffers=16MB", "-c", "max_connections=40", "-c", "fsync=off",  # only processes are killed
         )  # fmt: skip
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():

@@ -210,7 +210,7 @@ def test_campaign_evaluates_a_users_module_named_like_a_folder_of_ours(
     ("first", "executor"),
     [
         ("bbkb", "inline"),
-        ("workers", "inline"),
+        pytest.param("workers", "inline", marks=pytest.mark.thorough),
         pytest.param("workers", "ray", marks=pytest.mark.thorough),
     ],
 )

@@ -19,6 +19,12 @@ def bbkb() -> Callable[..., subprocess.CompletedProcess[str]]:
     return _run
 
 
+@pytest.fixture
+def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The test's folder is the present one: runs are written there by default."""
+    monkeypatch.chdir(tmp_path)
+
+
 def _run(folder: Path, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
     stdout, complained = io.BytesIO(), io.BytesIO()
     out, err = (io.TextIOWrapper(stream, "utf-8", write_through=True) for stream in (stdout, complained))

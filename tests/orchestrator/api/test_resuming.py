@@ -232,11 +232,13 @@ CRASHING = """
             os._exit(3)
         return x
 
+    common = {"space": {"x": Range(0.0, 1.0, step=0.5)}, "direction": "minimize", "executor": "inline"}
+    tune(lambda x: x, evaluations=1, run="imports", progress=False, **common)
     for _ in range(4):  # each fork stands for a start of the script
         child = os.fork()
         if child == 0:
-            tune(f, {"x": Range(0.0, 1.0, step=0.5)}, evaluations=5, direction="minimize", executor="inline",
-                 progress=False, run="one", resume=True, settings={"enqueue": [{"x": 0.0}, {"x": 0.5}, {"x": 1.0}]})
+            tune(f, evaluations=5, run="one", resume=True, progress=False, **common,
+                 settings={"enqueue": [{"x": 0.0}, {"x": 0.5}, {"x": 1.0}]})
             os._exit(0)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """

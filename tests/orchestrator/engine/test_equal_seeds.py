@@ -11,8 +11,10 @@ import pytest
 from bbkb import Optimizer, Range, tune
 from bbkb.orchestrator.settings.strategies import build_strategy
 
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
+
 SPACE: Mapping[str, Any] = {"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}
-STEPS, EVALUATIONS = 9, 45
+STEPS, EVALUATIONS = 9, 36
 STRATEGIES: Mapping[str, Mapping[str, Any]] = {
     "default": {"name": "bbkb"},
     "bbkb, async": {"name": "bbkb", "mode": "async"},
@@ -65,7 +67,15 @@ def loop_picks(strategy: Mapping[str, Any]) -> list[Any]:
     return picks[:EVALUATIONS]
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name, marks=pytest.mark.thorough if name in ("bbkb, paper", "gp_bucb", "expected_improvement") else []
+        )
+        for name in STRATEGIES
+    ],
+)
 def test_inline_campaign_and_optimizer_pick_the_same(name: str) -> None:
     assert campaign_picks(name) == loop_picks(STRATEGIES[name])
 
@@ -133,4 +143,4 @@ def trained_loop(rule: Mapping[str, Any], evaluations: int) -> list[Any]:
 @pytest.mark.parametrize("name", RULES)
 def test_inline_campaign_and_optimizer_train_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bbkb.orchestrator.campaign.settings.FINISH", 0)  # a loop has no end of its budget
-    assert trained_campaign(RULES[name], 24) == trained_loop(RULES[name], 24)
+    assert trained_campaign(RULES[name], 16) == trained_loop(RULES[name], 16)

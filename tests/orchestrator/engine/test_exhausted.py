@@ -18,6 +18,9 @@ from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run, open_session
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.runs import open_run
+from tests.examples import spread
+
+pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 MODEL: Mapping[str, Any] = {"rule": "model", "last_step": 4}
 RULES: Mapping[str, Mapping[str, Any]] = {
@@ -30,10 +33,9 @@ RULES: Mapping[str, Mapping[str, Any]] = {
 LEARN_CURVES = ("bbkb", "bkb", "async_ts")
 OTHERS = ("gp_bucb", "gp_ucb", "expected_improvement", "compressed_ucb", "epsilon_greedy")
 CASES = [
-    (name, rule)
-    for name in (*LEARN_CURVES, *OTHERS)
-    for rule in RULES
-    if name in LEARN_CURVES or not rule.startswith("model")
+    *(("bbkb", rule) for rule in RULES),
+    *spread([name for name in LEARN_CURVES if name != "bbkb"], RULES),
+    *spread(OTHERS, [rule for rule in RULES if not rule.startswith("model")]),
 ]
 EVALUATIONS = 12
 

@@ -215,7 +215,7 @@ def test_trial_folders_are_rejected_if_none_can_be_created(tmp_path: Path) -> No
     check_trial_folders(run)
 
 
-STEPS = 27
+STEPS = 9
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
 
 

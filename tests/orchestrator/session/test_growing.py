@@ -1,7 +1,7 @@
 """A session grows its candidates, and counts the workers of a cluster."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -41,26 +41,28 @@ SPACE = {
 Make = Callable[..., Settings]
 
 
-@pytest.fixture
-def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+@pytest.fixture(scope="module")
+def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
     """Settings of a campaign whose space is of all kinds of parameters; sections may be given."""
-    (tmp_path / "objective_of_growth.py").write_text(OBJECTIVE)
-    monkeypatch.setattr(pool, "MOST_LIVE", 1100)
+    folder = tmp_path_factory.mktemp("growth")
+    (folder / "objective_of_growth.py").write_text(OBJECTIVE)
 
     def make(**sections: object) -> Settings:
         tree = {
             "name": "grows",
-            "objective": {"callable": f"{tmp_path}/objective_of_growth.py:f", "direction": "minimize"},
+            "objective": {"callable": f"{folder}/objective_of_growth.py:f", "direction": "minimize"},
             "space": SPACE,
             "forbid": [{"m": "c", "x": {"above": 0.9}}],
             "budget": {"evaluations": 40},
             "workers": {"executor": "simulated", "count": 4},
-            "runs": str(tmp_path / "runs"),
+            "runs": str(folder / "runs"),
             **sections,
         }
         return from_mapping(tree)
 
-    return make
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pool, "MOST_LIVE", 1100)
+        yield make
 
 
 def run_session(settings: Settings) -> Run:
@@ -70,29 +72,31 @@ def run_session(settings: Settings) -> Run:
     return run
 
 
+@pytest.fixture(scope="module")
+def grown(campaign: Make) -> Run:
+    """A finished campaign whose candidates have grown, which tests read only."""
+    return run_session(campaign())
+
+
 def growths_of(events: list[Event]) -> list[CandidatesGrown]:
     return [event for event in events if isinstance(event, CandidatesGrown)]
 
 
-def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Make) -> None:
-    settings = campaign()
-    run = run_session(settings)
-    events = run.events()
+def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Make, grown: Run) -> None:
+    events = grown.events()
     growths = growths_of(events)
     assert len(growths) >= 3
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert max(pick.arm for pick in picks) >= 1024, "an appended candidate was chosen"
-    engine = replay(build(settings).problem, events)
+    engine = replay(build(campaign()).problem, events)
     for pick in picks:
         assert engine.pool.candidates.parameters(pick.arm) == pick.parameters
     assert fold(events).appended == sum(event.size for event in growths)
 
 
-def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(campaign: Make) -> None:
-    settings = campaign()
-    events = run_session(settings).events()
-    problem = build(settings).problem
-    engine = problem.engine()
+def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(campaign: Make, grown: Run) -> None:
+    events = grown.events()
+    engine = build(campaign()).problem.engine()
     picked: set[int] = set()
     for event in events:
         engine.restore(event)
@@ -107,9 +111,9 @@ def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(campaig
     assert not picked & retired
 
 
-def test_log_cut_anywhere_leads_to_the_same_state(campaign: Make) -> None:
+def test_log_cut_anywhere_leads_to_the_same_state(campaign: Make, grown: Run) -> None:
     settings = campaign()
-    events, problem = run_session(settings).events(), build(settings).problem
+    events, problem = grown.events(), build(settings).problem
     whole = replay(problem, events)
     assert np.array_equal(replay(build(settings).problem, events).model.pulls.counts, whole.model.pulls.counts)
     places = [place for place, event in enumerate(events) if isinstance(event, CandidatesGrown)]
@@ -146,16 +150,14 @@ def choices_and_growths(events: list[Event]) -> list[object]:
 
 
 def test_candidates_appended_and_chosen_are_the_same_on_every_database(
-    campaign: Make, database_url: str, tmp_path: Path
+    campaign: Make, grown: Run, database_url: str, tmp_path: Path
 ) -> None:
-    budget = {"evaluations": 24}
-    plain = run_session(campaign(budget=budget)).events()
-    settings = campaign(budget=budget, store=database_url, runs=str(tmp_path / "others"))
+    plain = grown.events()
+    settings = campaign(store=database_url, runs=str(tmp_path))
     run = run_session(settings)
-    assert len(growths_of(plain)) >= 2
     assert choices_and_growths(run.events()) == choices_and_growths(plain)
     assert replay_until(build(settings).problem, run.events(), None, is_checked=True).differences == ()
-    larger = load(run.settings_file, ["budget.evaluations=32"])
+    larger = load(run.settings_file, ["budget.evaluations=48"])
     assert open_session(run, larger).run().outcome == "finished"
     assert len(growths_of(run.events())) > len(growths_of(plain))
 
@@ -193,9 +195,9 @@ def test_candidates_of_a_continuous_space_repeat_only_without_growth(campaign: M
     assert not may_repeat(candidates={"size": 64}, objective=objective)
 
 
-@pytest.fixture(params=["async", "batch"])
-def run(tmp_path: Path, request: Any) -> Run:
-    """A finished campaign in virtual time."""
+@pytest.fixture(scope="module", params=["async", "batch"])
+def run(tmp_path_factory: pytest.TempPathFactory, request: Any) -> Run:
+    """A finished campaign in virtual time, which tests read only."""
     settings = from_mapping(
         {
             "name": "replayed",
@@ -204,7 +206,7 @@ def run(tmp_path: Path, request: Any) -> Run:
             "strategy": {"name": "bbkb", "mode": request.param},
             "budget": {"evaluations": 40},
             "workers": {"executor": "simulated", "count": 5, "simulation": {"sigma": 1.0, "failure_rate": 0.1}},
-            "runs": str(tmp_path),
+            "runs": str(tmp_path_factory.mktemp("runs")),
         }
     )
     created = create_run(settings, build(settings))

@@ -397,7 +397,7 @@ def test_private_folder_is_unreadable_with_the_reason(tmp_path: Path) -> None:
 
 
 def check_as_another_user(tmp_path: Path) -> None:
-    temporary = Path(tempfile.gettempdir())
+    temporary = Path(os.environ.get("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir()))
     for path in (tmp_path / "good", tmp_path, *tmp_path.parents):
         if path == temporary or temporary not in path.parents:
             break

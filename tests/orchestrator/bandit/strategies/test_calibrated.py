@@ -1,5 +1,6 @@
 """Calibrated strategies: invariance, outliers, and repeated arms."""
 
+import itertools
 import json
 import types
 from collections import Counter
@@ -345,14 +346,21 @@ def repeats(picks: list[Pick]) -> int:
     return len(picks) - len({pick.arm for pick in picks})
 
 
-@pytest.mark.parametrize(
-    ("noise", "most"),
-    [(exact, 1), (nearly_exact, 1), (accuracy, 3), (below_a_step, 3), (noisy_accuracy, 6)],
-)
-@pytest.mark.parametrize(("name", "arms"), spread(CALIBRATED, SETS))
-def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, arms: str, noise: Noise, most: int) -> None:
+NEARLY_EXACT: Mapping[Noise, int] = {
+    exact: 1,
+    nearly_exact: 1,
+    accuracy: 3,
+    below_a_step: 3,
+    noisy_accuracy: 6,
+}  # with the most repeats
+
+
+@pytest.mark.parametrize(("name", "case"), spread(CALIBRATED, itertools.product(SETS, NEARLY_EXACT)))
+def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, case: tuple[str, Noise]) -> None:
     """If the fit mistakes differences between neighbors for noise, one repeat shows that they are not,
     or up to three if different arms share values."""
+    arms, noise = case
+    most = NEARLY_EXACT[noise]
     picks = search(name, SETS[arms], TRUTHS[arms], noise, 40)
     verified = sum(pick.reason == "verification" for pick in picks)
     assert verified <= most
@@ -360,9 +368,11 @@ def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, arms: 
     assert repeats(picks) == verified + sum(pick.reason == "exploitation" for pick in picks) <= 3 * most
 
 
-@pytest.mark.parametrize("noise", [noisy, noisy_if_good, nothing_but_noise])
-@pytest.mark.parametrize(("name", "arms"), spread(CALIBRATED, SETS))
-def test_strategies_repeat_noisy_values_as_a_share_of_the_picks(name: str, arms: str, noise: Noise) -> None:
+@pytest.mark.parametrize(
+    ("name", "case"), spread(CALIBRATED, itertools.product(SETS, [noisy, noisy_if_good, nothing_but_noise]))
+)
+def test_strategies_repeat_noisy_values_as_a_share_of_the_picks(name: str, case: tuple[str, Noise]) -> None:
+    arms, noise = case
     picks = search(name, SETS[arms], TRUTHS[arms], noise, 60)
     reasons = Counter(pick.reason for pick in picks)
     assert repeats(picks) == reasons["verification"] + reasons["exploitation"]
