@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from bbkb.objectives.coding import MOST_ONE_HOT
 from bbkb.objectives.parameters import Choice, Range, Space
 from bbkb.objectives.sampling import make_candidates
 from bbkb.orchestrator.bandit.arms import Arms
@@ -442,6 +443,29 @@ def test_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
     assert not np.isin(lacking, pulled).any()
     enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
     assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough))[0])
+
+
+def test_many_levels_need_one_evaluation_each_wherever_the_bound_is_largest() -> None:
+    space: Space = {"kind": Choice(tuple(range(MOST_ONE_HOT + 20))), "x": Range(0.0, 1.0)}
+    candidates = make_candidates(space, 600, "sobol", 0)
+    arms = Arms.of(candidates.features, candidates.parameter_of, repeats=False, is_sequence=True)
+    kinds, x = candidates.columns["kind"], candidates.columns["x"].astype(float)
+    levels, everything = Levels.of(arms.features, arms.layout), np.arange(len(kinds))
+    lacking, count = levels.lacking(everything[:300], everything[:0], everything[300:])
+    assert set(lacking.tolist()) == set(np.flatnonzero(~np.isin(kinds, kinds[:300])).tolist())
+    assert not count
+    assert not len(levels.lacking(everything[:-1], everything[:0], everything[-1:])[0])
+
+    evaluated: list[int] = []
+    chooser, rng = strategy(), np.random.default_rng(1)
+    state = chooser.init(arms, np.random.default_rng(0))
+    for _ in range(80):  # level 7 has the best values; most of the first ten levels are worse than many others
+        pick = choice(chooser.ask(state, [], 1)).picks[0]
+        assert pick.reason != "coverage" or kinds[pick.arm] not in kinds[evaluated]
+        evaluated.append(pick.arm)
+        reward = float(kinds[pick.arm] == 7) - float(kinds[pick.arm]) / 40 - (x[pick.arm] - 0.3) ** 2
+        state = chooser.tell(state, [Observation(pick.arm, reward)], rng)
+    assert len(set(kinds[evaluated].tolist())) >= 30
 
 
 def test_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:

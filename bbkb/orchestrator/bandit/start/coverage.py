@@ -11,6 +11,10 @@ belong to a region that is good there.
 
 The one-hot columns of a choice are one parameter in the layout of the arms. A parameter that exists
 only in one level is covered together with that level.
+
+A choice with so many levels that a single feature names them (see `LEVEL`) needs one evaluation of
+each. Results of a few levels say nothing about the others: without this, a search stays with the
+best of the first ten.
 """
 
 import math
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arms import Layout
+from bbkb.orchestrator.bandit.arms import LEVEL, Layout
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -45,23 +49,26 @@ class Levels:
     def of(features: Floats, layout: Layout) -> "Levels":
         """Return the levels of arms with `features` (n, d)."""
         columns = [np.flatnonzero(layout.parameters == number) for number in range(layout.parameter_count)]
-        blocks = [features[:, places] for places in columns if len(places) > 1]
-        by_parameter = [np.where((block > 0.0).sum(axis=1) == 1, block.argmax(axis=1), NO_LEVEL) for block in blocks]
-        levels = np.stack(by_parameter, axis=1) if by_parameter else np.empty((len(features), 0), np.intp)
-        numbers = features[:, [int(places[0]) for places in columns if len(places) == 1]]
+        choices = [places for places in columns if len(places) > 1 or features[0, places[0]] <= LEVEL]
+        by_choice = [_levels(features[:, places]) for places in choices]
+        levels = np.stack(by_choice, axis=1) if choices else np.empty((len(features), 0), np.intp)
+        numbers = features[:, [places[0] for places in columns if len(places) == 1 and features[0, places[0]] > LEVEL]]
         quotas = [
             # a level without an arm needs no evaluation
             [
                 EACH * (1 + int(np.count_nonzero(np.ptp(numbers[of_level], axis=0)))) if of_level.any() else 0
-                for of_level in (column == level for level in range(block.shape[1]))
+                for of_level in (column == level for level in range(len(places)))
             ]
-            for column, block in zip(by_parameter, blocks, strict=True)
+            if len(places) > 1
+            else [1] * (int(column.max()) + 1)
+            for column, places in zip(by_choice, choices, strict=True)
         ]
         return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
 
     def lacking(self, evaluated: Indices, failed: Indices, eligible: Indices) -> tuple[Indices, int]:
         """Return the `eligible` arms of the level that lacks the largest share of its quota, and
-        the number of evaluations of this level; no arms if no level lacks evaluations.
+        the number of evaluations of this level; no arms if no level lacks evaluations. If levels of
+        a choice need one evaluation each, they are the arms of all levels without one.
 
         Arms are positions in `of_arms`.
 
@@ -81,6 +88,13 @@ class Levels:
         candidates = eligible[:0]
         evaluations = 0
         for column, counts, quotas in zip(self.of_arms.T, counted, self.quotas, strict=True):
+            if quotas.max() == 1:
+                arms = eligible[counts[column[eligible]] == 0]
+                if least > 0.0 and len(arms):
+                    least = 0.0
+                    candidates = arms
+                    evaluations = 0
+                continue
             for level in np.flatnonzero(quotas).tolist():
                 share = counts[level] / quotas[level]
                 if share < least and len(arms := eligible[column[eligible] == level]):
@@ -88,6 +102,13 @@ class Levels:
                     candidates = arms
                     evaluations = int(counts[level])
         return candidates, evaluations
+
+
+def _levels(block: Floats) -> Indices:
+    """Return the levels (n,) of arms with these features of a choice (n, one-hot columns, or one that names them)."""
+    if block.shape[1] == 1:
+        return np.unique(block, return_inverse=True)[1].ravel()
+    return np.where((block > 0.0).sum(axis=1) == 1, block.argmax(axis=1), NO_LEVEL)
 
 
 def _count(column: Indices, arms: Indices, levels: int) -> Indices:
@@ -106,11 +127,11 @@ MOST_COMPARED = 512  # the largest number of arms to compare within a level
 def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
     """Return whether the next pick is for coverage, given the number of open pulls. The share of
     these picks is `share`, or `ON_PLATEAU` if that is larger and the best mean reward does not
-    rise."""
+    rise, or a choice has many levels."""
     if not share:
         return False
     is_plateau = state.pulls.total - state.peak.results >= max(PLATEAU, 2 * open_pulls)
-    due = max(share, ON_PLATEAU) if is_plateau else share
+    due = max(share, ON_PLATEAU) if is_plateau or _has_many_levels(state) else share
     number = state.peak.explorations(state.picks_before(open_pulls))
     return math.floor((number + 1) * due) > math.floor(number * due)
 
@@ -134,7 +155,9 @@ class LevelPicker:
         there is no choice parameter, or if no level lacks evaluations."""
         state = self._state
         layout = state.layout
-        if layout is None or layout.parameter_count == len(layout.parameters):
+        if layout is None:
+            return None
+        if layout.parameter_count == len(layout.parameters) and not _has_many_levels(state):
             return None
         pulled = np.repeat(state.pulls.arms, state.pulls.counts[state.pulls.arms])
         evaluated = np.concatenate((pulled, state.failed, np.array(open_pulls, np.intp)))
@@ -163,6 +186,11 @@ class LevelPicker:
         if by_bound:
             scores = posterior.mean[at] + self._width * np.sqrt(scores)
         return int(arms[np.argmax(scores)])
+
+
+def _has_many_levels(state: SparseState) -> bool:
+    """Return whether a single feature names the levels of a choice."""
+    return bool((state.model.arms[0] <= LEVEL).any())
 
 
 def _thin(arms: Indices, most: int) -> Indices:

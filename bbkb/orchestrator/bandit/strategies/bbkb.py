@@ -280,7 +280,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         Le(1),
         Doc(
             "Share of the picks that go to levels of choices that lack evaluations, in [0, 1]; half of the picks if "
-            "that is more, while the best mean reward does not rise; 0: none ever."
+            "that is more, while the best mean reward does not rise or a choice has more than 100; 0: none ever."
         ),
     ] = 0.0
 
