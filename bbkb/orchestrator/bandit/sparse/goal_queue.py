@@ -13,8 +13,10 @@ import functools
 
 import numpy as np
 
+from bbkb.orchestrator.bandit.arms import LEVEL
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.goals import Goals
+from bbkb.orchestrator.bandit.model.fitting import LENGTHSCALES
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.argmax_queue import BoundedSet, argmax
@@ -28,6 +30,10 @@ REACH = 0.1
 LEAST_RANGE = 0.1  # in standard deviations of the scores
 ABOVE_ALL = 1.0  # in standard deviations of the scores
 CENSORED = 0.25  # see `_limit`
+# see `near_ends`
+ENDS = 0.3
+LATE = 30  # results in the fit; earlier, many effects are invisible, and results inside do not show them sooner
+LEAST_INSIDE = 16
 FIRST_SEEN = 32  # the number of arms that are evaluated first
 FIRST_LOOK = 2  # the number of arms that are evaluated next; doubled each time
 
@@ -93,6 +99,40 @@ def front_of(points: Floats) -> Floats:
     return np.array(front).T
 
 
+def near_ends(state: SparseState) -> Indices:
+    """Return the arms that several objectives should not choose yet, ascending: those with a value in the
+    outer `ENDS` of the range, at either end, of a number whose effect is not visible after `LATE` results.
+
+    Uncertainty is largest at the ends, and an effect that is equal at both, as around an optimum inside,
+    stays invisible there. No arm is returned if arms repeat, or if fewer than `LEAST_INSIDE` others would be left.
+    """
+    calibration = state.calibration
+    layout = state.layout
+    arms = state.model.arms
+    near = np.zeros(len(arms), np.bool_)
+    has_objectives = state.goals.objectives > 1
+    if (
+        not has_objectives
+        or calibration is None
+        or calibration.fitted.results < LATE
+        or layout is None
+        or layout.repeats
+    ):
+        return np.flatnonzero(near)
+    longest = 0.999 * LENGTHSCALES[1] * layout.extents  # lengthscales are rounded
+    is_invisible = np.array(calibration.fitted.lengthscales) >= longest
+    is_single = np.bincount(layout.parameters) == 1  # not one-hot
+    for column in np.flatnonzero((is_invisible & is_single)[layout.parameters] & (arms[0] > LEVEL)).tolist():
+        values = arms[:, column]
+        low = float(values.min())
+        width = float(values.max()) - low
+        is_inside = np.abs(values - (low + 0.5 * width)) < (0.5 - ENDS) * width
+        if is_inside.any() and np.ptp(values[is_inside]) > 0.0:  # else its effect would never be visible
+            near |= ~is_inside
+    is_enough = len(near) - np.count_nonzero(near) >= LEAST_INSIDE
+    return np.flatnonzero(near & is_enough)
+
+
 class GoalQueue:
     """A queue like `LazyQueue` whose score changes with each arm that it returns.
 
@@ -102,7 +142,9 @@ class GoalQueue:
     def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int) -> None:
         self._goals = state.goals
         self._picking = picking
-        self._blocked = blocked
+        # arms that are excluded as long as others are left
+        self._ends = np.setdiff1d(near_ends(state), blocked, assume_unique=True)
+        self._blocked = np.union1d(blocked, self._ends)
         self._number = number
         fit = state.posterior.fit
         # the constant means, which the posterior's means exclude
@@ -124,6 +166,11 @@ class GoalQueue:
         if best == -np.inf:
             self._picking.posterior.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
             arm, best = self._best(scalarizing)
+        if best == -np.inf and len(self._ends):
+            self._blocked = np.setdiff1d(self._blocked, self._ends, assume_unique=True)
+            self._ends = self._ends[:0]
+            self._number -= 1
+            return self.top()
         if best == -np.inf:
             return arm
         bounds = self._picking.bounds

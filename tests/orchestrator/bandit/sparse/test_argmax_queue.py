@@ -1,6 +1,7 @@
 """The queues that find the next arm, for one goal and for several, pick like eager ones."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,14 @@ from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.sparse import argmax_queue
 from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
-from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, floors_and_limits, leaders, potentials
+from bbkb.orchestrator.bandit.sparse.goal_queue import (
+    ENDS,
+    GoalQueue,
+    floors_and_limits,
+    leaders,
+    near_ends,
+    potentials,
+)
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
@@ -438,6 +446,30 @@ def test_goals_need_the_calibrated_model_and_as_many_rewards() -> None:
         strategy().tell(state, [Observation(3, 1.0)], np.random.default_rng(0))
     with pytest.raises(ValueError, match="at least 1 objective"):
         Goals(0)
+
+
+def test_ends_of_a_number_without_a_visible_effect_come_last_with_several_objectives() -> None:
+    points = np.random.default_rng(4).random((120, 2))
+    arms = Arms.of(points, repeats=False).with_goals(Goals(2))
+    bbkb, rng = strategy(), np.random.default_rng(0)
+    state = bbkb.init(arms, np.random.default_rng(1))
+    seen = [
+        Observation(arm, float(x), further=(float(-x * x),))  # the second number has no effect
+        for arm, x in enumerate(points[:40, 0])
+    ]
+    state = bbkb.tell(state, seen, rng)
+    state = replace(state, initial=())
+    ends = near_ends(state)
+    values = points[:, 1] - points[:, 1].min()
+    outer = np.abs(values / values.max() - 0.5) >= 0.5 - ENDS
+    assert ends.tolist() == np.flatnonzero(outer).tolist()
+    picked = arms_of(bbkb.ask(state, (), 80))
+    inside = len(points) - 40 - np.count_nonzero(outer[40:])
+    assert sorted(picked) == list(range(40, 120))
+    assert not outer[picked[:inside]].any()
+    assert not len(near_ends(replace(state, goals=Goals(1, 1))))
+    assert state.layout is not None
+    assert not len(near_ends(replace(state, layout=replace(state.layout, repeats=True))))
 
 
 def test_goal_queue_rejects_to_continue_after_evaluated_arms_were_removed() -> None:
