@@ -21,7 +21,7 @@ from bbkb.orchestrator.campaign.transitions import apply_recorded
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore, Snapshot, Writer
 
-SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another at its end
+SNAPSHOT_EVENTS = 5_000  # between two snapshots of a session, which writes another at its end
 
 
 @functools.cache

@@ -378,13 +378,8 @@ class Picking:
 
     def look_at(self, arms: Indices) -> None:
         """Evaluate those of `arms` (n,) that were not evaluated yet."""
-        if len(missing := np.setdiff1d(arms, self.posterior.arms)):
-            self.posterior.enter(missing)
-
-    def upper_bounds(self, arms: Indices) -> Floats:
-        """Return the current upper bounds (n,) on the scores of `arms` (n,), without `bonus`."""
-        self.look_at(arms)
-        at = self.posterior.positions(arms)
-        self.posterior.refresh(at)
-        deviations = np.sqrt(self.posterior.variance[at])
-        return self.posterior.mean[at] + self.posterior.posterior.fit.offset + self.width * deviations
+        is_missing = np.zeros(len(self.posterior.posterior.model.arms), np.bool_)
+        is_missing[arms] = True
+        is_missing[self.posterior.arms] = False
+        if is_missing.any():
+            self.posterior.enter(np.flatnonzero(is_missing))

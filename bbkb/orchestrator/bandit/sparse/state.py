@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from bbkb.orchestrator.bandit.arms import Layout
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, Recent, freeze, read_only, same
 from bbkb.orchestrator.bandit.curves import Curves, CurveValues
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveNumbers
@@ -439,7 +439,19 @@ class SparseState:
             curves = self.curve_state.known.by_trial
             paused = [curves[trial].arm for trial in self.curve_state.paused.tolist() if trial in curves]
             return np.union1d(self.set_aside, np.array(paused, np.intp))
-        return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
+        return self._chosen.get(tuple(pending), lambda: self._chosen_with(pending))
+
+    def _chosen_with(self, pending: Sequence[int]) -> Indices:
+        is_chosen = np.zeros(len(self.model.arms), np.bool_)
+        for arms in (self.set_aside, self.pulls.arms, np.array(pending, np.intp)):
+            is_chosen[arms] = True
+        return freeze(np.flatnonzero(is_chosen))
+
+    @cached_property
+    def _chosen(self) -> Recent[tuple[int, ...], Indices]:
+        """The arms set aside, pulled or pending, for the last pending pulls and for none: each `ask` needs both
+        several times."""
+        return Recent(2)
 
     def picks_left(self, pending: Sequence[int], limit: int) -> int:
         """Return the largest number of picks: `limit`, or all remaining arms if none repeats."""

@@ -30,7 +30,7 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arrays import Floats, Recent
 from bbkb.orchestrator.bandit.scheduling import DriftOptions, Schedule, information_gain
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance
-from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue
+from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, best_evaluated
 from bbkb.orchestrator.bandit.sparse.forecasts import PausedTrials, competing_trials, without_new_arms
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking, WorkspacePosterior
@@ -169,17 +169,18 @@ class Workspace:
         """
         state = self.state
         picking = self.picking
-        top = self.queue.top()
-        arms = np.array([top], np.intp)
-        bounds = np.array([picking.upper_bound(top)])
+        arms = [self.queue.top()]
         if self.verifies:
-            chosen = np.union1d(state.pulls.arms, np.array(self.pulls, np.intp))
-            chosen = np.setdiff1d(chosen, state.blocked_arms(), assume_unique=True)
-            arms = np.append(arms, chosen)
-            bounds = np.append(bounds, picking.upper_bounds(chosen))
-        if (bonus := state.prior_bonus) is not None:
-            bounds += bonus[arms] - bonus.min()  # no other bound can exceed it by more
-        return state.knowledge.prospect(float(bounds.max()))
+            picking.look_at(state.pulls.arms)  # the queue may have removed some
+            is_excluded = np.ones(len(state.model.arms), np.bool_)
+            is_excluded[state.pulls.arms] = is_excluded[self.pulls] = False
+            is_excluded[state.blocked_arms()] = True
+            if (chosen := best_evaluated(picking, is_excluded)[0]) >= 0:
+                arms.append(chosen)
+        bonus = state.prior_bonus
+        lowest = 0.0 if bonus is None else bonus.min()  # no other bound can exceed it by more
+        bounds = (picking.upper_bound(arm) + (0.0 if bonus is None else bonus[arm] - lowest) for arm in arms)
+        return state.knowledge.prospect(float(max(bounds)))
 
     def _append(self, arm: int, trial: int | None = None, reason: str = "") -> Pick:
         """Add a pull of `arm`, and return its pick with the variance before the pull."""
