@@ -124,12 +124,21 @@ def test_bundled_objective_has_candidates_or_a_space(options: ObjectiveOptions, 
     assert (options.default_space() is None) == isinstance(objective, HasCandidates)
 
 
-def test_value_is_finite_for_every_candidate(objective: Objective, candidates: Candidates, silent: Report) -> None:
-    for arm in some_arms(candidates):
-        evaluation = objective.evaluate(candidates.parameters(arm), 0, silent)
+def test_value_is_finite_for_every_candidate_and_never_beyond_the_optimum(
+    objective: Objective, candidates: Candidates, silent: Report
+) -> None:
+    evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in some_arms(candidates)]
+    for evaluation in evaluations:
         assert type(evaluation.value) is float
         assert math.isfinite(evaluation.value)
         assert all(type(metric) is float and math.isfinite(metric) for metric in evaluation.metrics.values())
+    noise_free = [evaluation.metrics["noise_free"] for evaluation in evaluations if "noise_free" in evaluation.metrics]
+    assert bool(noise_free) == isinstance(objective, HasOptimum)
+    if isinstance(objective, HasOptimum):
+        assert objective.optimum(maximize=False) <= min(noise_free)
+        assert max(noise_free) <= objective.optimum(maximize=True)
+    if isinstance(objective, HasOptimum) and isinstance(objective, HasCandidates):
+        assert objective.optimum(maximize=True) == max(noise_free)
 
 
 def test_parameters_and_seed_determine_the_evaluation_here_and_on_a_worker(
@@ -164,19 +173,6 @@ def test_evaluating_changes_nothing(objective: Objective, candidates: Candidates
     objective.evaluate(parameters, 0, silent)
     assert pickle.dumps(objective) == before
     assert parameters == parameters_before
-
-
-def test_noise_free_values_are_never_beyond_the_optimum(
-    objective: Objective, candidates: Candidates, silent: Report
-) -> None:
-    evaluations = [objective.evaluate(candidates.parameters(arm), 0, silent) for arm in some_arms(candidates)]
-    noise_free = [evaluation.metrics["noise_free"] for evaluation in evaluations if "noise_free" in evaluation.metrics]
-    assert bool(noise_free) == isinstance(objective, HasOptimum)
-    if isinstance(objective, HasOptimum):
-        assert objective.optimum(maximize=False) <= min(noise_free)
-        assert max(noise_free) <= objective.optimum(maximize=True)
-    if isinstance(objective, HasOptimum) and isinstance(objective, HasCandidates):
-        assert objective.optimum(maximize=True) == max(noise_free)
 
 
 TWO = Machine(0, 2, ("10.0.0.1", "10.0.0.2"), 29500)

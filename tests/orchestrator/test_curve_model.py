@@ -209,7 +209,8 @@ def test_stopped_trial_without_a_folder_restarts_or_ends(tmp_path: Path, continu
 
 
 def test_curves_reach_the_model_without_early_stopping_too(tmp_path: Path) -> None:
-    result = run(tmp_path, early_stopping=None, workers={"executor": "inline", "trial_folders": True})
+    workers = {"executor": "inline", "trial_folders": True}
+    result = run(tmp_path, early_stopping=None, workers=workers, budget={"steps": 6 * STEPS})
     records = [event.record["model"] for event in open_run(result.folder).events() if isinstance(event, ModelRefreshed)]
     assert "curve" in records[-1]
 
@@ -220,7 +221,7 @@ def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_
 
     sections: dict[str, Any] = {"workers": {"executor": "simulated"}, "budget": {}}
     space = {"lr": SPACE["lr"]}
-    runs = [run(tmp_path, plain, space, 30, **sections, early_stopping=rule) for rule in (None, RULE)]
+    runs = [run(tmp_path, plain, space, 24, **sections, early_stopping=rule) for rule in (None, RULE)]
     assert picks_of(runs[0]) == picks_of(runs[1])
 
 

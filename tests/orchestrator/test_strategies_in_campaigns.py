@@ -18,10 +18,12 @@ from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
+    SessionOutcome,
     TrialFailed,
     TrialsDispatched,
     TrialSucceeded,
 )
+from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.engine.engine import Problem, replay
 from bbkb.orchestrator.session.driver import Driver
 from tests.examples import spread
@@ -32,11 +34,11 @@ EVALUATIONS = 25
 
 
 def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
-    """Run a campaign on four workers, some of which are lost; return its problem, log and driver."""
+    """Run a campaign to its end on four workers, some of which are lost; return its problem, log and driver."""
     campaign = Campaign(folder, EVALUATIONS, Parabola(breaks_below=0.1), name, slots=4)
     executor = campaign.simulated_executor(failure_rate=0.1)
     driver = campaign.driver(executor)
-    driver.run(campaign.session_event(executor))
+    assert driver.run(campaign.session_event(executor)) == Close(SessionOutcome.FINISHED, "budget spent")
     return campaign.problem, campaign.events(), driver
 
 
@@ -59,7 +61,9 @@ def test_log_restores_the_state_of_the_strategy_and_shows_that_its_rules_held(tm
     assert replay(problem, events).model == driver.recorder.engine.model
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert len(picks) == EVALUATIONS
-    failed = {event.trial for event in events if isinstance(event, TrialFailed) and event.is_final}
+    failed = [event.trial for event in events if isinstance(event, TrialFailed) and event.is_final]
+    succeeded = [event.trial for event in events if isinstance(event, TrialSucceeded)]
+    assert sorted(failed + succeeded) == list(range(EVALUATIONS))
     assert (
         len(driver.recorder.engine.model.pulls.arms)
         <= driver.recorder.engine.model.pulls.total
@@ -106,10 +110,10 @@ def test_campaign_with_any_values_finishes_and_is_drawn(
     function = FIELDS[field]
     space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
     settings = {"candidates": {"size": 200}, "strategy": {"name": "bbkb"}}
-    arguments = {"evaluations": 30, "direction": direction}
+    arguments = {"evaluations": 22, "direction": direction}
     result = tune_here(tmp_path, lambda x, y: function(x), space, settings, **arguments)
     history = history_of(result)
-    assert len(history.succeeded) == 30
+    assert len(history.succeeded) == 22
     assert "<html" in result.report.read_text(encoding="utf-8")
 
 

@@ -33,7 +33,14 @@ def test_documented_example_runs() -> None:
     assert doctest.testmod(candidates) == doctest.TestResults(failed=0, attempted=7)
 
 
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "pbt"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param(name, marks=pytest.mark.thorough if name == "optuna" else [])
+        for name in STRATEGIES
+        if name != "pbt"
+    ],
+)
 def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
     search = CandidateOptimizer(X, strategy, seed=1)
     # strategies with the calibrated model end when all candidates are evaluated and repeats were equal

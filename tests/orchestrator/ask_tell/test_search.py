@@ -9,6 +9,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def reward(arms: np.ndarray) -> np.ndarray:
     return rewards
 
 
+@cache
 def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOptimizer]:
     """Return arms in the order of choice, with four in flight; `looks`: whether to read the model
     after every result."""

@@ -324,8 +324,7 @@ def test_dictionaries_stay_within_theorem_1(resampling: Resampling) -> None:
         )
 
 
-@pytest.mark.parametrize("resampling", ["pulls", "arms"])
-@pytest.mark.parametrize("width", ["practical", "theory"])
+@pytest.mark.parametrize(("resampling", "width"), spread(["pulls", "arms"], ["practical", "theory"]))
 def test_regret_on_a_smooth_function_falls_well_below_uniform(resampling: Resampling, width: Schedule) -> None:
     arms = np.random.default_rng(5).random((300, 2))
     strategy = replace(
