@@ -38,6 +38,7 @@ from bbkb.objectives.parameters import (
     Confidence,
     Constant,
     OneFeature,
+    Ordered,
     Parameter,
     Range,
     Space,
@@ -323,3 +324,23 @@ def log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
             density[exists] = -0.5 * (steps / DEVIATIONS[confidence]) ** 2
         total += density
     return total
+
+
+CENTRAL = 3.0  # the standard deviation in a space with one number
+
+
+def central_log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
+    """Return the logarithm (A,) of the density around the first evaluation at configurations `codes` (A, P),
+    relative to its largest value: of the p numbers and ordered parameters, with the standard deviation
+    `CENTRAL`/√p as a share of their scales. A parameter that does not exist counts as if it were at its average
+    distance from the center. None if p = 0."""
+    squared = np.zeros(len(codes))
+    number = 0
+    for parameter, column in zip(space.values(), codes.T, strict=True):
+        if isinstance(parameter, Range | Ordered) and count(parameter) > 1:
+            exists = ~np.isnan(column)
+            steps = np.full(len(column), 12.0**-0.5)
+            steps[exists] = places(parameter, column[exists]) - places(parameter, np.array([first_code(parameter)]))
+            squared += steps * steps
+            number += 1
+    return -0.5 * number / CENTRAL**2 * squared if number else None

@@ -420,6 +420,30 @@ def test_log_density_is_relative_to_the_expected_configuration() -> None:
     assert without_depth == pytest.approx(-np.log(4.0) - 0.5)
 
 
+def test_central_density_falls_with_the_distance_from_the_first_evaluation() -> None:
+    space = SearchSpace(
+        {
+            "rate": Range(1e-4, 1.0, log=True, default=1e-3),
+            "depth": Range(0, 10, integer=True),
+            "size": Ordered(("s", "m", "l"), when={"model": "net"}),
+            "model": Choice(("net", "tree")),
+        }
+    )
+
+    def density(**changed: object) -> float:
+        codes = space.code_of({"rate": 1e-3, "depth": 5, "size": "m", "model": "net", **changed})
+        return float(present(coding.central_log_density(space.parameters, codes))[0])
+
+    assert density() == pytest.approx(0.0)
+    for changed, step in (({"rate": 1e-2}, 0.25), ({"depth": 2}, 0.3), ({"size": "l"}, 0.5)):
+        assert density(**changed) == pytest.approx(-0.5 * 3 * (step / coding.CENTRAL) ** 2)
+    without_size = space.code_of({"rate": 1e-3, "depth": 5, "model": "tree"})
+    assert coding.central_log_density(space.parameters, without_size) == pytest.approx(
+        -0.5 * 3 / 12 / coding.CENTRAL**2
+    )
+    assert coding.central_log_density({"model": Choice(("net", "tree"))}, np.zeros((1, 1))) is None
+
+
 def test_candidates_begin_with_the_expected_values_and_half_of_them_are_near() -> None:
     candidates = make_candidates(SPACE, 512)
     first = candidates.parameters(0)

@@ -37,6 +37,8 @@ class Layout:
     is_deterministic: bool | None = None
     # whether the arms follow a low-discrepancy sequence, so that the first ones cover the space
     is_sequence: bool = False
+    # whether `Arms.log_prior` only prefers the center of a space, because the user expects nothing
+    prefers_center: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", read_only(self.parameters, np.intp))
@@ -88,6 +90,7 @@ class Arms:
         is_deterministic: bool | None = None,
         is_sequence: bool = False,
         log_prior: Floats | None = None,
+        prefers_center: bool = False,
     ) -> "Arms":
         """Return arms with `features` (A, d), finite; every feature is a separate parameter unless
         `parameters` (d,) is given. Raises ValueError if `features` is empty, not finite or not
@@ -103,6 +106,7 @@ class Arms:
             repeats=repeats and not is_deterministic,
             is_deterministic=is_deterministic,
             is_sequence=is_sequence,
+            prefers_center=prefers_center,
         )
         return Arms(rows, layout, log_prior=None if log_prior is None else read_only(log_prior, np.float64))
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from bbkb.objectives.coding import central_log_density
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Scalar
 from bbkb.objectives.sampling import grow, join, perturb
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.model import model_of
-from bbkb.orchestrator.bandit.strategy import Grows, Growth, Perturbation, StrategyState
+from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
+from bbkb.orchestrator.bandit.strategy import Grows, Growth, Informed, Perturbation, StrategyState
 
 GROWTH = 256  # the largest number of candidates to append at once
 MOST_LIVE = 20_000  # the largest number of candidates that are neither retired nor set aside, once they grow
@@ -68,11 +70,16 @@ class Pool:
         estimate, because a neighbor provides as much information. In a fixed set, it may be pulled again: otherwise
         noisy rewards would drive the search away from the best arms, and the published algorithms
         also allow it.
+
+        If the user expects nothing, a strategy that begins at the center of a space prefers it at first.
         """
         if self.rows is not None:
             return self.rows
         candidates = self.candidates
         is_fixed = self.space is None or not self.grows
+        is_informed = isinstance(strategy, Informed) and strategy.takes_prior
+        prefers_center = is_informed and begins_at_center(strategy) and candidates.log_prior is None
+        log_prior = self._central_log_density(candidates) if prefers_center else candidates.log_prior
         may_repeat = candidates.repeats or is_fixed or model_of(strategy) is None
         return Arms.of(
             candidates.features,
@@ -80,8 +87,14 @@ class Pool:
             repeats=may_repeat,
             is_deterministic=is_deterministic,
             is_sequence=candidates.is_sequence,
-            log_prior=candidates.log_prior,
+            log_prior=log_prior,
+            prefers_center=prefers_center,
         )
+
+    def _central_log_density(self, candidates: Candidates) -> NDArray[np.float64] | None:
+        if self.space is None:
+            return None
+        return central_log_density(self.space.parameters, self.space.encode(candidates.columns))
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
         """Return the strategy's current request for growth; None if there is none."""
@@ -108,12 +121,13 @@ class Pool:
         return Appended(plain_columns(appended), retired)
 
     def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
-        """Append candidates. Return the pool, their features (n, d) and their `log_prior` (n,)."""
+        """Append candidates. Return the pool, their features (n, d) and their log prior (n,), see `arms`."""
         nothing = np.empty((0, self.candidates.features.shape[1]))
         if self.space is None or not appended.columns:
             return self, nothing, None
         rebuilt = self.space.rebuild(appended.columns)
-        return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features, rebuilt.log_prior
+        log_prior = self._central_log_density(rebuilt) if rebuilt.log_prior is None else rebuilt.log_prior
+        return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features, log_prior
 
 
 def plain_columns(candidates: Candidates) -> dict[str, tuple[Scalar, ...]]:

@@ -268,6 +268,9 @@ LEAST_RISE = 0.02
 # up to this number of results, the log density of the user's prior is added to scores unchanged; it
 # decays later
 PRIOR_RESULTS = 10.0
+# the same for the preference of the center: unchanged up to the first number of results, none from the second on
+CENTRAL_RESULTS = 10
+LAST_CENTRAL = 100
 # a lower bound on the log density, no matter how far an arm is from the expected values
 LEAST_PRIOR = -2.0
 
@@ -506,9 +509,12 @@ class SparseState:
     @cached_property
     def prior_bonus(self) -> Floats | None:
         """The user's expectation as an addend to each score (A,), at most 0. It decays with the
-        number of results."""
+        number of results. Without an expectation, the center of a space is preferred at first."""
         if self.log_prior is None or not self.goals.is_single:
             return None
+        if self.layout is not None and self.layout.prefers_center:
+            results = max(self.pulls.total, CENTRAL_RESULTS)
+            return CENTRAL_RESULTS / results * self.log_prior if results < LAST_CENTRAL else None
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
     def observe(self, observations: Sequence[Observation]) -> Self:

@@ -18,6 +18,7 @@ from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
 from bbkb.orchestrator.bandit.scheduling import Schedule
 from bbkb.orchestrator.bandit.sparse import argmax_queue, upper_bounds
@@ -297,6 +298,16 @@ def test_new_arms_bring_their_prior() -> None:
     assert after.prior_bonus[400] == pytest.approx(PRIOR_RESULTS / 9 * LEAST_PRIOR)
 
 
+def test_preference_of_the_center_decays_from_10_results_on_and_ends_at_100() -> None:
+    state, _ = search(CHOOSER, EXPECTED, 5)
+    layout = replace(present(state.layout), prefers_center=True)
+    for results, share in ((5, 1.0), (10, 1.0), (40, 0.25), (99, 10 / 99)):
+        pulls = Pulls.none(len(SQUARE)).add([0] * results, [0.0] * results)
+        assert present(replace(state, layout=layout, pulls=pulls).prior_bonus) == pytest.approx(share * EXPECTED)
+    pulls = Pulls.none(len(SQUARE)).add([0] * 100, [0.0] * 100)
+    assert replace(state, layout=layout, pulls=pulls).prior_bonus is None
+
+
 def test_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
     for results in (8, 9, 12, 20):
         state, _ = search(CHOOSER, EXPECTED, results)
@@ -409,6 +420,8 @@ def test_no_pick_covers_the_space_if_rewards_are_noise_or_the_user_expects_good_
     assert "spread" not in {pick.reason for pick in noisy[24:]}
     expected = picks(lambda arm: 0.0, log_prior=-((POINTS - 0.9) ** 2).sum(axis=1))
     assert "spread" not in {pick.reason for pick in expected}
+    only_center = picks(lambda arm: 0.0, log_prior=-((POINTS - 0.5) ** 2).sum(axis=1), prefers_center=True)
+    assert {pick.reason for pick in only_center[10:]} == {"spread"}
 
 
 def test_batch_on_a_plateau_has_the_picks_of_single_asks() -> None:

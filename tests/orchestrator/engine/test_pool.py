@@ -1,0 +1,46 @@
+"""Tests of the pool of candidates."""
+
+import numpy as np
+import pytest
+
+from bbkb.objectives.parameters import Range, Space
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.bandit.start.warm_start import with_known_results
+from bbkb.orchestrator.bandit.strategy import AnyStrategy
+from bbkb.orchestrator.engine.pool import Appended, Pool
+from bbkb.orchestrator.settings.strategies import build_strategy
+from tests.present import present
+
+DEFAULT = build_strategy({"name": "bbkb"})
+PLAIN: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 4.0)}
+
+
+def pool(space: Space) -> Pool:
+    return Pool(make_candidates(space, 64, at_center=True), SearchSpace(space))
+
+
+def test_default_strategy_prefers_the_center_also_among_appended_candidates() -> None:
+    first = pool(PLAIN).arms(DEFAULT, None)
+    assert first.layout.prefers_center
+    density = present(first.log_prior)
+    assert density[0] == 0.0
+    assert np.argmin(density) == np.argmax(((first.features - 0.5) ** 2).sum(axis=1))
+    _, _, appended = pool(PLAIN).append(Appended({"x": (0.5, 0.9), "y": (2.0, 2.0)}, ()))
+    assert present(appended).tolist() == pytest.approx([0.0, -(0.4**2) / 9])
+
+
+@pytest.mark.parametrize(
+    ("space", "strategy"),
+    [
+        (PLAIN, build_strategy({"name": "bbkb", "preset": "paper"})),
+        (PLAIN, build_strategy({"name": "gp_ucb"})),
+        (PLAIN, with_known_results(DEFAULT)),
+        ({**PLAIN, "x": Range(0.0, 1.0, prior=0.9)}, DEFAULT),
+    ],
+    ids=["published", "another strategy", "known results", "the user's expectation"],
+)
+def test_others_do_not_prefer_the_center(space: Space, strategy: AnyStrategy) -> None:
+    arms = pool(space).arms(strategy, None)
+    assert not arms.layout.prefers_center
+    assert (arms.log_prior is None) == (space is PLAIN)
