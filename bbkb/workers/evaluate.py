@@ -89,7 +89,7 @@ def check_result(evaluation: object) -> CheckedResult:
     metrics: dict[str, float] = {}
     left_out = [(str(name), why) for name, why in evaluation.left_out.items()]
     for key, metric in returned.items():
-        name = printable(key)
+        name = storable(key)
         try:
             check_bounds(name, len(metrics))
             number = number_of(metric)
@@ -110,7 +110,7 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
-def printable(text: object) -> str:
+def storable(text: object) -> str:
     """Return `text` without lone surrogates and NUL, which databases and JSON writers reject."""
     return str(text).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
@@ -220,7 +220,7 @@ class Reports(AttemptReport):
             at = int(step)
         values = {self.value_name: number}
         for key, metric in metrics.items():
-            name = printable(key)
+            name = storable(key)
             try:
                 check_bounds(name, len(values) - 1)
             except InvalidValueError as error:
@@ -489,19 +489,19 @@ def _describe(error: BaseException) -> str:
         trace = "".join(whole.format()).rstrip()
     except BaseException:  # the exception's own code runs, and may raise anything
         trace = "(its traceback cannot be printed)"
-    return f"{summary}\n{printable(trace)[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+    return f"{summary}\n{storable(trace)[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
 
 
 def summary_of(error: BaseException) -> str:
     """Return `Type: message` for any exception, even a broken one; at most 500 characters."""
     text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else _QUALNAME(type(error))
-    return shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
+    return shorten(storable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
 
 
 def _text_of(error: BaseException) -> str:
     try:
-        return printable(str(error))
+        return storable(str(error))
     except BaseException:  # the exception's own code runs, and may raise anything
         return "(its message cannot be printed)"
 

@@ -13,11 +13,14 @@ from typing import Literal
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.kernels import AnyKernel, Matern32, Matern52
+from bbkb.orchestrator.bandit.kernels import AnyKernel, KernelOption, Matern32, Matern52
+from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.options import (
     DriftThreshold,
     FailureProbability,
+    ModelNoise,
     MostPending,
+    NoiseScale,
     NoiseVariance,
     NormBound,
     Options,
@@ -78,6 +81,25 @@ def rkhs_width(norm_bound: float, noise_scale: float, growth: float, delta: floa
     """Return β = B + R √(2 (γ + 1 + log 1/δ)), a factor on σ of the Bayesian scale (Chowdhury and
     Gopalan 2017, Theorem 2)."""
     return norm_bound + noise_scale * math.sqrt(2.0 * (growth + 1.0 + math.log(1.0 / delta)))
+
+
+@dataclass(frozen=True)
+class RkhsOptions(Options):
+    """Kernel, λ and the constants of `rkhs_width`. The defaults are those of the
+    experiment of Salgia, Vakili, Zhao 2021 on Branin; their text prints R = 0.01, and their code has
+    the deviation of the noise, 0.1."""
+
+    kernel: KernelOption = defaults.BRANIN
+    regularization: ModelNoise = 0.01
+    norm_bound: NormBound = 0.5
+    noise_scale: NoiseScale = 0.1
+    delta: FailureProbability = 1e-3
+
+    def width_after(self, pulls: int) -> float:
+        """Return √λ β, the factor on σ of the 1/λ scale after this number of pulls."""
+        growth = information_growth(self.kernel, pulls)
+        beta = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
+        return beta * math.sqrt(self.regularization)
 
 
 @dataclass(frozen=True)

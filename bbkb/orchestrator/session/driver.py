@@ -26,7 +26,7 @@ from bbkb.orchestrator.errors import CampaignError, UserError, place_of, trace_o
 from bbkb.orchestrator.session.evaluations import NO_PLACES, Evaluations, Places, remove_outputs
 from bbkb.orchestrator.session.recorder import HealthLog, Recorder, Span
 from bbkb.orchestrator.store.store import Writer
-from bbkb.workers.evaluate import printable
+from bbkb.workers.evaluate import storable
 from bbkb.workers.executor import Executor
 from bbkb.workers.output import remove_checkpoints, remove_saved
 
@@ -145,7 +145,7 @@ class Driver:
         except (UserError, CampaignError):
             raise
         except Exception as error:
-            reason = printable(f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}")
+            reason = storable(f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}")
             _LOGGER.error("%s", reason, exc_info=error)
             if self._campaign.session.is_open:
                 self.recorder.record(
@@ -153,7 +153,7 @@ class Driver:
                 )
             self._evaluations.commit()
             remedy = "No finished result is lost; `bbkb resume` continues from here"
-            raise CampaignError(f"{reason}. {remedy}\n{printable(trace_of(error))}") from error
+            raise CampaignError(f"{reason}. {remedy}\n{storable(trace_of(error))}") from error
         finally:
             # the process that takes over the campaign may adopt the running evaluations
             self._executor.close(leave_running)

@@ -40,7 +40,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from bbkb.workers.evaluate import MESSAGE_CHARACTERS, is_out_of_descriptors, printable, summary_of
+from bbkb.workers.evaluate import MESSAGE_CHARACTERS, is_out_of_descriptors, storable, summary_of
 from bbkb.workers.limits import Streak, grace_seconds, missed_deadline
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialFailed
 from bbkb.workers.on_ray.actors import WorkerPool
@@ -112,7 +112,7 @@ def describe_error(error: RayError) -> str:
 
 def text_of(error: RayError) -> str:
     """Return Ray's message without colors."""
-    return printable(_COLOR.sub("", str(error))).strip()
+    return storable(_COLOR.sub("", str(error))).strip()
 
 
 def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:

@@ -1,7 +1,5 @@
-"""The dense exact Gaussian process, O(p³): the posterior of GP-ThreDS, and the test oracle
-of the sparse posterior.
-
-The exact Gaussian process, updated for each pull at a cost of O(p² + pA) instead of O(p³ + p²A).
+"""The exact Gaussian process: `ExactPosterior`, updated for each pull at a cost of O(p² + pA) instead of
+O(p³ + p²A); and `exact_posterior`, O(p³), which is that of GP-ThreDS and the test oracle of the sparse one.
 
 p is the number of distinct pulled arms: n pulls of an arm are one row, with λ/n on the diagonal.
 The first pull of an arm appends a row to the Cholesky factor. Another pull of the arm is a rank-one

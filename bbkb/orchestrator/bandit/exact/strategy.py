@@ -1,14 +1,11 @@
-"""The common part of strategies with an exact posterior: everything except the choice of arms.
+"""The common part of strategies with an exact posterior: their state (observations and belief), and everything
+except the choice of arms.
 
-The state of strategies with an exact posterior: observations and belief.
-
-Improvement over the best belief, the common part of EI and PI (Salgia, Vakili, Zhao 2021,
-Appendix D.1, after Nguyen et al. 2017, "Regret for expected improvement over the best-observed
-value and stopping condition").
-
-With the largest posterior mean f* and the margin ε, both rank arms by how far f may exceed f* + ε.
-Both use the Bayesian scale, on which the prior variance is k(x, x) and the noise variance is λ. The
-standard deviation is √λ σ, with the σ² of the 1/λ scale. Both are in `strategies.gp_ucb`.
+`Improvement` is the common part of EI and PI (Salgia, Vakili, Zhao 2021, Appendix D.1, after Nguyen et al.
+2017, "Regret for expected improvement over the best-observed value and stopping condition"). With the largest
+posterior mean f* and the margin ε, both rank arms by how far f may exceed f* + ε. Both use the Bayesian
+scale, on which the prior variance is k(x, x) and the noise variance is λ. The standard deviation is √λ σ,
+with the σ² of the 1/λ scale. Both are in `strategies.gp_ucb`.
 """
 
 import math

@@ -19,7 +19,8 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
 from bbkb.orchestrator.bandit.exact.strategy import ExactState
 from bbkb.orchestrator.bandit.kernels import RBF, Matern32, Matern52
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.papers.domains import Box, BoxedArms, RkhsOptions
+from bbkb.orchestrator.bandit.papers.boxes import Box, BoxedArms
+from bbkb.orchestrator.bandit.scheduling import RkhsOptions
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
 from bbkb.orchestrator.bandit.strategy import (

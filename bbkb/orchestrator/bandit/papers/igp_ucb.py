@@ -17,8 +17,7 @@ from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
 from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy
 from bbkb.orchestrator.bandit.options import Width
-from bbkb.orchestrator.bandit.papers.domains import RkhsOptions
-from bbkb.orchestrator.bandit.scheduling import information_growth, rkhs_width
+from bbkb.orchestrator.bandit.scheduling import RkhsOptions, information_growth, rkhs_width
 from bbkb.orchestrator.bandit.sparse.verification import OpenArms
 from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from bbkb.orchestrator.bandit.strategy import Decision, require

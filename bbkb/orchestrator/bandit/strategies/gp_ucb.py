@@ -1,9 +1,5 @@
-"""GP-UCB: the exact Gaussian process, one pull at a time (Srinivas et al. 2010; Chowdhury and
-Gopalan 2017).
-
-Expected improvement over the best belief, with the exact posterior (see `exact.strategy.Improvement`).
-
-Probability of improvement over the best belief, with the exact posterior (see `exact.strategy.Improvement`).
+"""The exact Gaussian process, one pull at a time: GP-UCB (Srinivas et al. 2010; Chowdhury and Gopalan 2017), and
+expected and probability of improvement over the best belief (see `exact.strategy.Improvement`).
 """
 
 import math

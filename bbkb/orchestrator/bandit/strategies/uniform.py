@@ -1,6 +1,5 @@
-"""The uniform policy: every pull is a random arm; a new one if arms do not repeat.
-
-The common part of strategies without a posterior: state, record and displayed mean rewards.
+"""The common part of strategies without a posterior (state, record and displayed mean rewards), and the simplest of
+them, the uniform policy: every pull is a random arm; a new one if arms do not repeat.
 """
 
 from collections.abc import Sequence

@@ -10,8 +10,8 @@ import pytest
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel
-from bbkb.orchestrator.bandit.papers.domains import SUB_PERFORMING, Box, Epoch, First, ThresholdState
-from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS, Search
+from bbkb.orchestrator.bandit.papers.boxes import Box
+from bbkb.orchestrator.bandit.papers.gp_threds import SUB_PERFORMING, Epoch, First, GPThreDS, Search, ThresholdState
 from bbkb.orchestrator.bandit.scheduling import rkhs_width
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.sequential_runs import choice

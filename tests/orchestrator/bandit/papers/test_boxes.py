@@ -1,4 +1,4 @@
-"""Domains, and adaptive discretization."""
+"""Boxes, and adaptive discretization."""
 
 import math
 from collections.abc import Iterator
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
 from bbkb.orchestrator.bandit.papers.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
-from bbkb.orchestrator.bandit.papers.domains import FINEST, Box, BoxedArms, Visit
-from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS
+from bbkb.orchestrator.bandit.papers.boxes import FINEST, Box, BoxedArms
+from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS, Visit
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.sequential_runs import choice, value
