@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bbkb.objectives.errors import checks_arguments
-from bbkb.objectives.parameters import Parameters, as_given
 from bbkb.orchestrator.ask_tell.checks import check_kind
 from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.campaign.results import TrialResult, Trials, metrics_with_first
+from bbkb.orchestrator.campaign.results import TrialResult, Trials, trial_result
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.orchestrator.history.fold import History, TrialRow, read_history
@@ -75,7 +74,7 @@ class Result:
         trial = (
             self._trial(max(evaluated, key=self._history.worth))
             if evaluated
-            else replace(observed, trial=None, parameters=self._given(recommended.parameters), status="existing")
+            else trial_result(self._history.settings, None, recommended.parameters, "existing", recommended.value)
         )
         return replace(
             trial,
@@ -98,7 +97,7 @@ class Result:
         if best is None:
             raise RunError(f"{self.folder} has no best trial: {self._history.campaign.missing_best}")
         if best.trial is None:
-            return TrialResult(trial=None, parameters=self._given(best.parameters), value=best.value, status="existing")
+            return trial_result(self._history.settings, None, best.parameters, "existing", best.value)
         return self._trial(self._history.trials[best.trial])
 
     @property
@@ -126,20 +125,9 @@ class Result:
         or `queued`."""
         return tuple(map(self._trial, self._history.listed))
 
-    def _given(self, parameters: Parameters) -> dict[str, Any]:
-        return as_given(self._history.settings.space, parameters)
-
     def _trial(self, row: TrialRow) -> TrialResult:
-        return TrialResult(
-            trial=row.trial,
-            parameters=self._given(row.parameters),
-            value=row.value,
-            status=row.status,
-            metrics=metrics_with_first(self._history.goals, row.value, row.metrics),
-            seconds=row.seconds,
-            error=row.error,
-            is_feasible=row.is_feasible,
-        )
+        of_trial = row.parameters, row.status, row.value, row.metrics, row.seconds, row.error
+        return trial_result(self._history.settings, row.trial, *of_trial)
 
     def rows(self, *, reports: bool = False) -> list[Row]:
         """Return the trials as dictionaries, in the order in which they were chosen. The keys are

@@ -29,7 +29,7 @@ from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.pulls import bounded
 from bbkb.orchestrator.bandit.strategy import EstimatesRewards, Posterior, Recommends
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.results import Point, TrialResult, Trials, metrics_with_first, with_point
+from bbkb.orchestrator.campaign.results import Point, TrialResult, Trials, trial_result, with_point
 from bbkb.orchestrator.files import read_small, write_text
 from bbkb.orchestrator.wording import facts_html, one_line
 
@@ -290,15 +290,10 @@ class AskTell:
         return scores_among(pulls, model_of(self._search.strategy), rewards)
 
     def _trial(self, result: ArmResult) -> TrialResult:
-        value = result.value
-        return TrialResult(
-            trial=result.trial,
-            parameters=self._search.parameters(result.arm),
-            value=value,
-            metrics=metrics_with_first(self._goals, value, result.metrics),
-            status="failed" if value is None else "succeeded",
-            is_feasible=None if value is None else self._goals.feasibility(value, result.metrics),
-        )
+        parameters = self._search.candidates.parameters(result.arm)
+        status = "failed" if result.value is None else "succeeded"
+        settings = self._search.state.settings
+        return trial_result(settings, result.trial, parameters, status, result.value, result.metrics)
 
     def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
         """Return an arm with the mean of its values."""

@@ -22,9 +22,10 @@ from functools import lru_cache
 from operator import ge
 from typing import Any, Self, TypeAlias
 
+from bbkb.objectives.parameters import Parameters, as_given
 from bbkb.orchestrator.campaign.events import StopReason
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.settings import StopWhen
+from bbkb.orchestrator.campaign.settings import Settings, StopWhen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +67,30 @@ class TrialResult:
 Trials: TypeAlias = tuple[TrialResult, ...]
 
 
-def metrics_with_first(goals: CampaignGoals, value: float | None, metrics: Mapping[str, float]) -> Mapping[str, float]:
-    """Return the metrics of a `TrialResult`: with several goals, they begin with the first objective."""
-    if value is None or goals.is_single:
-        return metrics
-    return {goals.objectives[0].metric: value, **metrics}
+def trial_result(
+    settings: Settings,
+    trial: int | None,
+    parameters: Parameters,
+    status: str,
+    value: float | None,
+    metrics: Mapping[str, float] | None = None,
+    seconds: float | None = None,
+    error: str = "",
+) -> TrialResult:
+    """Return a trial for users' code: with the values of parameters that the user gave and, with several
+    goals, with the first objective among the metrics."""
+    goals, metrics = settings.goals, metrics or {}
+    is_first_named = value is not None and not goals.is_single
+    return TrialResult(
+        trial=trial,
+        parameters=as_given(settings.space, parameters),
+        value=value,
+        status=status,
+        metrics={goals.objectives[0].metric: value, **metrics} if is_first_named else metrics,
+        seconds=seconds,
+        error=error,
+        is_feasible=goals.feasibility(value, metrics) if value is not None and status == "succeeded" else None,
+    )
 
 
 Point = tuple[float, ...]

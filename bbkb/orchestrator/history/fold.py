@@ -22,11 +22,10 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Generic, Literal, NamedTuple, TypeVar, cast
 
-from bbkb.objectives.parameters import as_given
 from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.events import RunState, stop_words
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.results import TrialResult, metrics_with_first
+from bbkb.orchestrator.campaign.results import TrialResult, trial_result
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import Best, CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
@@ -505,31 +504,21 @@ def _end_attempt(
 
 def ended_trial(event: events.Event, state: CampaignState) -> TrialResult | None:
     """Return the trial that ended with `event`, the next after `state`, for users' code; None if none did."""
-    goals = state.settings.goals
     metrics: Mapping[str, float] = {}
-    is_feasible = None
     value: float | None = None
     error = ""
     match event:
         case events.TrialSucceeded():
             status, value, metrics = "succeeded", event.value, event.metrics
-            is_feasible = goals.feasibility(event.value, metrics)
         case events.TrialStopped():
             status, value = "stopped", event.value
         case events.TrialFailed(is_final=True):
             status, error = "failed", f"{event.failure}: {event.message}"
         case _:
             return None
-    return TrialResult(
-        trial=event.trial,
-        parameters=as_given(state.settings.space, state.running[event.trial].trial.parameters),
-        value=value,
-        status=status,
-        metrics=metrics_with_first(goals, value, metrics),
-        seconds=event.finished - event.started,
-        error=error,
-        is_feasible=is_feasible,
-    )
+    parameters = state.running[event.trial].trial.parameters
+    seconds = event.finished - event.started
+    return trial_result(state.settings, event.trial, parameters, status, value, metrics, seconds, error)
 
 
 def read_history(run: Run) -> History:
