@@ -242,7 +242,6 @@ class History:
     """Tables and totals after `position` events. Built by `fold`, or by `begin` and `advance`."""
 
     created: events.CampaignCreated
-    settings: Settings  # the settings of the newest session
     campaign: CampaignState  # all totals, as computed by the run itself
     position: int = 1
     existing: events.ExistingTaken | None = None  # results from before the campaign; they are not trials
@@ -257,6 +256,11 @@ class History:
     sessions: list[SessionRow] = field(default_factory=list)
 
     @property
+    def settings(self) -> Settings:
+        """The settings of the newest session."""
+        return self.campaign.settings
+
+    @property
     def listed(self) -> list[TrialRow]:
         """The trials for display: when the campaign has finished, without those that it never began."""
         if self.state is not RunState.FINISHED:
@@ -266,7 +270,7 @@ class History:
     @property
     def is_asynchronous(self) -> bool:
         """Whether the strategy receives results individually instead of in batches."""
-        return self.campaign.settings.is_asynchronous
+        return self.settings.is_asynchronous
 
     @property
     def is_maximized(self) -> bool:
@@ -281,7 +285,7 @@ class History:
     @property
     def goals(self) -> CampaignGoals:
         """The objectives and constraints."""
-        return self.campaign.settings.goals
+        return self.settings.goals
 
     @property
     def front(self) -> list[TrialRow]:
@@ -373,7 +377,7 @@ def fold(log: Iterable[events.Event], stored: int = 0, state: CampaignState | No
 
 def begin(created: events.CampaignCreated) -> History:
     """Return the history after the first event."""
-    return History(created, created.settings, apply_recorded(CampaignState(), created))
+    return History(created, apply_recorded(CampaignState(), created))
 
 
 def advance(history: History, event: events.Event) -> History:
@@ -403,7 +407,6 @@ def _update(history: History, event: events.Event) -> None:
             _queue_running(history)
             for trial in event.adopted:
                 trials[trial].status = "running"
-            history.settings = event.settings
             executor = event.settings.workers.executor
             history.sessions.append(SessionRow(event.epoch, executor, event.slots, event.time, ended=event.time))
         case events.SessionClosed():

@@ -186,7 +186,7 @@ def broken_constraints(history: History, row: TrialRow) -> str:
 
 def training_remark(history: History, row: TrialRow) -> str:
     """Return whether and why the trial was stopped, continued or exempted; may be empty."""
-    training, settings = row.training, history.campaign.settings
+    training, settings = row.training, history.settings
     remarks = []
     if row.pick.starts_from is not None:
         origin, step = row.pick.starts_from

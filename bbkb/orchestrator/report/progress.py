@@ -46,7 +46,7 @@ def best_so_far(history: History) -> Figure | None:
     points = list(trace.points())
     if not points:
         return None
-    counts_steps = history.campaign.settings.budget.steps is not None and trace.steps > 0
+    counts_steps = history.settings.budget.steps is not None and trace.steps > 0
     end = trace.steps if counts_steps else trace.count
 
     def position(point: Point[TrialRow]) -> int:

@@ -445,7 +445,7 @@ def test_summary_names_inline_if_ray_takes_longer_than_all_evaluations(factor: f
 def test_summary_does_not_name_inline_if_evaluations_need_ray(key: str) -> None:
     history = SyntheticLog(sessions=1).history()
     workers = replace(history.settings.workers, **cast(Any, {key: 1.0}))
-    history.settings = replace(history.settings, workers=workers)
+    history.campaign = replace(history.campaign, settings=replace(history.settings, workers=workers))
     assert "inline" not in summary_of(history, 1e9)
 
 

@@ -99,7 +99,8 @@ def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in ParsedPage(page_of("title", snapshot(plain, "c"), "")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
-    history.settings = replace(history.settings, objective=ObjectiveSettings(command=text), note=text)
+    settings = replace(history.settings, objective=ObjectiveSettings(command=text), note=text)
+    history.campaign = replace(history.campaign, settings=settings)
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
@@ -110,7 +111,7 @@ def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
 
 def test_report_escapes_direction_marks_and_invisible_characters() -> None:
     history, text = SyntheticLog(trials=6, failure_share=0).history(), "a\u202eb\u200bc\x1b"
-    history.settings = replace(history.settings, note=text)
+    history.campaign = replace(history.campaign, settings=replace(history.settings, note=text))
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, text: text})
         row.worker, row.error = text, text
@@ -152,7 +153,8 @@ def test_trial_table_has_strict_json_and_machines_if_trials_use_them() -> None:
     assert not {"machines", "GPUs"} & set(names)
     rows = json.loads(json.dumps(trial_table(history), allow_nan=False))["rows"]
     assert (rows[0][names.index("x")], rows[0][names.index("layers")]) == (None, "[1, 2]")
-    history.settings = replace(history.settings, workers=Workers(gpus=8, machines=2))
+    settings = replace(history.settings, workers=Workers(gpus=8, machines=2))
+    history.campaign = replace(history.campaign, settings=settings)
     table = trial_table(history)
     names = [column["name"] for column in table["columns"]]
     assert {(row[names.index("machines")], row[names.index("GPUs")]) for row in table["rows"]} == {(2, 16.0)}

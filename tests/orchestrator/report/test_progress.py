@@ -461,7 +461,7 @@ def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
 def test_gantt_bar_names_the_machines_and_gpus_of_its_trial() -> None:
     history = SyntheticLog(trials=2, failure_share=0, workers=1).history()
     workers = Workers(machines=2, gpus=8, gpus_from="gpus")
-    history.settings = replace(history.settings, workers=workers)
+    history.campaign = replace(history.campaign, settings=replace(history.settings, workers=workers))
     for row, gpus in zip(history.trials, (1, 4), strict=True):
         row.pick = replace(row.pick, parameters={"gpus": gpus})
     (trace,) = bars_of(history)
