@@ -80,13 +80,13 @@ def trial_result(
     """Return a trial for users' code: with the values of parameters that the user gave and, with several
     goals, with the first objective among the metrics."""
     goals, metrics = settings.goals, metrics or {}
-    is_first_named = value is not None and not goals.is_single
+    with_first = metrics if value is None or goals.is_single else {goals.objectives[0].metric: value, **metrics}
     return TrialResult(
         trial=trial,
         parameters=as_given(settings.space, parameters),
         value=value,
         status=status,
-        metrics={goals.objectives[0].metric: value, **metrics} if is_first_named else metrics,
+        metrics=with_first,
         seconds=seconds,
         error=error,
         is_feasible=goals.feasibility(value, metrics) if value is not None and status == "succeeded" else None,
