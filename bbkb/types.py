@@ -10,7 +10,6 @@ from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Comparison, Constant, Parameter
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.api.campaign import Concurrency, EarlyStopping, Executor, Space
-from bbkb.orchestrator.ask_tell.checks import StrategyChoice
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.goals import Goals
@@ -19,7 +18,7 @@ from bbkb.orchestrator.bandit.model.fitting import Fitted
 from bbkb.orchestrator.bandit.model.model import Fitting, Mean, ScoredCurves
 from bbkb.orchestrator.bandit.model.outputs import Outputs
 from bbkb.orchestrator.bandit.pulls import Tally
-from bbkb.orchestrator.bandit.strategies.presets import Calibrated
+from bbkb.orchestrator.bandit.strategies.presets import Calibrated, StrategyChoice
 from bbkb.orchestrator.bandit.strategy import Growth, HasArms, Perturbation, Posterior
 from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.goals import Direction

@@ -24,8 +24,9 @@ from optuna.trial import FrozenTrial, TrialState
 from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Parameter, Range, Scalar, Space
-from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
+from bbkb.orchestrator.ask_tell.checks import check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer, ask_after
+from bbkb.orchestrator.bandit.strategies.presets import StrategyChoice
 
 Configuration = Mapping[str, Scalar]
 Distributions = Mapping[str, BaseDistribution]

@@ -18,8 +18,9 @@ from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUnifo
 
 from bbkb.objectives.errors import checks_arguments
 from bbkb.objectives.parameters import Choice, Constant, Parameter, Range, Scalar
-from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
+from bbkb.orchestrator.ask_tell.checks import check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer
+from bbkb.orchestrator.bandit.strategies.presets import StrategyChoice
 
 Config = dict[str, Any]  # Tune's configuration: keys and values of any type
 Configuration = Mapping[str, Scalar]

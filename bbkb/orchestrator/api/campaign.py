@@ -18,17 +18,7 @@ from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.pickled import LiveFunction, PickledFunction, draft_function
 from bbkb.orchestrator.annotations import written
 from bbkb.orchestrator.api.result import Result, result_of
-from bbkb.orchestrator.ask_tell.checks import (
-    StrategyChoice,
-    check_direction,
-    check_goals,
-    check_kind,
-    check_list,
-    check_mapping,
-    check_mappings,
-    check_objective,
-    check_space,
-)
+from bbkb.orchestrator.bandit.strategies.presets import StrategyChoice
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import ExecutorName, Settings, Workers, name_from
@@ -43,6 +33,16 @@ from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.arguments import (
+    check_direction,
+    check_goals,
+    check_kind,
+    check_list,
+    check_mapping,
+    check_mappings,
+    check_objective,
+    check_space,
+)
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.loading import load as load_settings
 from bbkb.orchestrator.settings.options import dump_objective, objective_of

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bbkb.objectives.errors import checks_arguments
-from bbkb.orchestrator.ask_tell.checks import check_kind
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.results import TrialResult, Trials, trial_result
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.orchestrator.history.fold import History, TrialRow, read_history
 from bbkb.orchestrator.history.tables import report_columns, trial_columns
+from bbkb.orchestrator.settings.arguments import check_kind
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.wording import facts_html
 

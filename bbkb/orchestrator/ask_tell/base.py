@@ -54,7 +54,8 @@ _SHOWN = 1000  # characters of an error's text, which may repeat a value of the 
 Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
 _MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
-_CHECKING = ("bbkb.objectives", "bbkb.orchestrator.ask_tell")  # the packages that find a user's mistakes
+# the places that find a user's mistakes
+_CHECKING = ("bbkb.objectives", "bbkb.orchestrator.ask_tell", "bbkb.orchestrator.settings.arguments")
 
 Owner = TypeVar("Owner", bound="AskTell")
 P = ParamSpec("P")

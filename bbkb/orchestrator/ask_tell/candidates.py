@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from bbkb.objectives.errors import checks_arguments
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
-    StrategyChoice,
     check_existing,
     check_indices,
     check_limit,
@@ -23,6 +22,7 @@ from bbkb.orchestrator.ask_tell.checks import (
 )
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms, Layout, check_features
+from bbkb.orchestrator.bandit.strategies.presets import StrategyChoice
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
 from bbkb.orchestrator.engine.pool import Pool

@@ -1,31 +1,28 @@
-"""Checks the arguments of `Optimizer` and `tune`: strategies, lists, mappings, indices, rewards and values.
+"""Checks the arguments of `Optimizer` and `CandidateOptimizer` that no campaign has: strategies, indices, rewards
+and values.
 
 Every function raises ValueError with the rule, the value and the remedy.
 """
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.reference import import_reference
-from bbkb.orchestrator.annotations import written
 from bbkb.orchestrator.ask_tell.search import ArmResult
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.bandit.strategies.presets import Calibrated, with_preset
+from bbkb.orchestrator.bandit.strategies.presets import Calibrated, StrategyChoice, with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials, check_class
-
-# a name, `module:Name`, a class of one's own, or an object of any strategy
-StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
+from bbkb.orchestrator.settings.arguments import check_list
 
 
 def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStrategy:
@@ -67,12 +64,6 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
     return strategy
 
 
-def check_kind(value: object, kind: Any, rule: str) -> None:
-    """Raise ValueError with `rule` unless `value` is an instance of `kind`."""
-    if not isinstance(value, kind):
-        raise ValueError(f"{rule}, got {excerpt(value)}")
-
-
 def check_limit(limit: object, what: str = "limit") -> int:
     """Check a number of pulls or candidates, which must be at least 1. Messages call it `what`."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
@@ -81,74 +72,6 @@ def check_limit(limit: object, what: str = "limit") -> int:
     if number < 1:
         raise ValueError(f"{what} must be >= 1, got {number}")
     return number
-
-
-def check_list(values: object, what: str, example: str) -> list[Any]:
-    """Return `values` as a list. Strings, mappings and single values are rejected. `example`: an
-    example in the message."""
-    is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
-    if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
-        raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
-    return list(values)
-
-
-def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
-    """Return `values`, a mapping with string keys. `example`: an example in the message."""
-    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
-        raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
-    return values
-
-
-def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
-    """Return `values`, a list of mappings with string keys. `example`: an example in the
-    message."""
-    return [
-        check_mapping(mapping, f"each of {what}", example.strip("[]")) for mapping in check_list(values, what, example)
-    ]
-
-
-def check_goals(goals: object, what: str, example: str) -> list[Mapping[str, Any]]:
-    """Return the mappings of a campaign file for `goals`: `Objective`, `Constraint` or mappings.
-    `example`: an example in the message."""
-    return check_mappings([written(goal) for goal in check_list(goals, what, example)], what, example)
-
-
-def check_objective(objective: object) -> None:
-    """Check that `objective` is a function or the section `objective` of a campaign file."""
-    if callable(objective) or isinstance(objective, Mapping):
-        return
-    reference = objective if isinstance(objective, str) else "train:objective"
-    remedy = f"a function of a module is named by {{'callable': {reference!r}}}"
-    raise ValueError(f"objective must be a function or a mapping, got {excerpt(objective)}; {remedy}")
-
-
-def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Mapping[str, object]]:
-    """Return `space`, parameters by name: objects, or mappings as in a campaign file.
-    `for_a_table`: the remedy in the message if the candidates are the rows of a table."""
-    if not isinstance(space, Mapping):
-        raise ValueError(
-            f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
-            f"{for_a_table}"
-        )
-    parameters = check_mapping(space, "space", "{'x': Range(0, 1)}")
-    for name, parameter in parameters.items():
-        if not isinstance(parameter, Mapping | Parameter):
-            raise ValueError(
-                f"space[{name!r}] must be Range, Choice, Ordered or a mapping, such as Range(0, 1) or "
-                f"Choice([…]), got {excerpt(parameter)}"
-            )
-    return parameters
-
-
-def check_direction(direction: object, is_needed: bool = False) -> None:
-    """Raise ValueError for a wrong direction, and for None if a direction `is_needed`."""
-    if direction is None and is_needed:
-        raise ValueError(
-            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
-        )
-    if direction not in ("minimize", "maximize", None):
-        meant = did_you_mean(str(direction), ("minimize", "maximize"))
-        raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
 
 
 def check_seed(seed: object) -> int:

@@ -19,30 +19,26 @@ from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
-    StrategyChoice,
     check_deviations,
-    check_direction,
-    check_goals,
     check_limit,
-    check_list,
-    check_mappings,
     check_metrics,
     check_numbers,
     check_report,
     check_seed,
-    check_space,
     named_strategy,
 )
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
+from bbkb.orchestrator.bandit.strategies.presets import StrategyChoice
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, never_waits
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.results import Trials
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping, ObjectiveSettings, Settings, plain
 from bbkb.orchestrator.campaign.trainings import first_steps_without_budget
 from bbkb.orchestrator.engine.pool import Pool, grows_in
+from bbkb.orchestrator.settings.arguments import check_direction, check_goals, check_list, check_mappings, check_space
 from bbkb.orchestrator.settings.loading import checked_goals, deviation_rule
 from bbkb.orchestrator.settings.mistakes import RefusalError
 from bbkb.orchestrator.settings.options import adapter

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.options import excerpt
@@ -22,7 +22,7 @@ from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
 from bbkb.orchestrator.bandit.start.warm_start import SpreadStart
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS
-from bbkb.orchestrator.bandit.strategy import Waiting
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Waiting
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -215,3 +215,7 @@ class Calibrated(Generic[P, T]):
     def _make(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> T:
         make: Callable[..., T] = self._cls
         return make(*args, **with_preset(make, options))  # type: ignore[arg-type]  # it is a class
+
+
+# a strategy in Python: a name, `module:Name`, a class of one's own, or an object of any strategy
+StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
