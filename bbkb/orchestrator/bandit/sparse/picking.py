@@ -213,6 +213,7 @@ class BatchPosterior(WorkspacePosterior):
 
 
 FIRST_PULLS = 32  # initial capacity
+LAST_PULLS = 32  # arms that lack at most this many are updated apart from the others
 FEW = 2048  # for at most this many kernel entries, computing is faster than reading cached columns
 TIE = 1e-8  # far above rounding errors (below 1e-10) and far below the uncertainty of a score
 
@@ -253,8 +254,8 @@ class ConditionedPosterior(WorkspacePosterior):
         if not len(positions) or levels.min() == pulls:
             return
         # arms that lack many pulls are updated separately from those that lack only the last few
-        is_new = levels == 0
-        for at in (positions,) if is_new.all() else (positions[is_new], positions[~is_new & (levels < pulls)]):
+        lacks_many = levels < pulls - LAST_PULLS
+        for at in (positions[lacks_many], positions[~lacks_many & (levels < pulls)]):
             if not len(at):
                 continue
             levels = self._levels[at]
