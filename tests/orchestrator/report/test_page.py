@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,11 +94,15 @@ def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None
     assert "'unsafe-inline'" not in page.policy.split("script-src")[1].split(";")[0]
 
 
+@cache
+def tags_of_plain_texts() -> list[str]:
+    plain = SyntheticLog(trials=6, failure_share=0).history()
+    return [tag for tag, _ in ParsedPage(page_of("title", snapshot(plain, "c"), "")).elements]
+
+
 @given(st.sampled_from(NASTY_MESSAGES) | st.text(st.characters(codec="utf-8", categories=["P", "S", "L"]), max_size=30))
 @settings(max_examples=examples(15))
 def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
-    plain = SyntheticLog(trials=6, failure_share=0).history()
-    expected = [tag for tag, _ in ParsedPage(page_of("title", snapshot(plain, "c"), "")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
     settings = replace(history.settings, objective=ObjectiveSettings(command=text), note=text)
     history.campaign = replace(history.campaign, settings=settings)
@@ -105,7 +110,7 @@ def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
     page = ParsedPage(page_of(text, snapshot(history, text), ""))
-    assert [tag for tag, _ in page.elements] == expected
+    assert [tag for tag, _ in page.elements] == tags_of_plain_texts()
     assert page.snapshot["trials"]["rows"][0][-1] == printable(text)
 
 

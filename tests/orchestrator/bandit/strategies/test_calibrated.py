@@ -346,13 +346,8 @@ def repeats(picks: list[Pick]) -> int:
     return len(picks) - len({pick.arm for pick in picks})
 
 
-NEARLY_EXACT: Mapping[Noise, int] = {
-    exact: 1,
-    nearly_exact: 1,
-    accuracy: 3,
-    below_a_step: 3,
-    noisy_accuracy: 6,
-}  # with the most repeats
+# with the most repeats
+NEARLY_EXACT: Mapping[Noise, int] = {exact: 1, nearly_exact: 1, accuracy: 3, below_a_step: 3, noisy_accuracy: 6}
 
 
 @pytest.mark.parametrize(("name", "case"), spread(CALIBRATED, itertools.product(SETS, NEARLY_EXACT)))
