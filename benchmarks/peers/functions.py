@@ -146,7 +146,7 @@ class Function(WholeSpace):
 
 
 FUNCTIONS = 24
-DIMENSIONS = (2, 5, 10)
+DIMENSIONS = (5, 10, 20)
 INSTANCES = 15  # the suite numbers them from 1
 _BOUND = 5.0  # every parameter is in [−5, 5]
 _PLACE = "._bbob_problem_best_parameter.txt"
