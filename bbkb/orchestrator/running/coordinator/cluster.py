@@ -31,10 +31,9 @@ from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.places import NamedNode
 from bbkb.workers.packing import RAY_SETTINGS
 
-# The number of processes that Ray starts concurrently, for each core. With Ray's default of 1, most
-# workers start after the coordinator and take its processor time, because Ray lowers the priority
-# of a process only after its start.
-_STARTS_PER_CORE = 4
+# Ray lowers the priority of a process after its start. With its 15, processes that are starting take all of the
+# processor time, and of a hundred workers on a few cores the first evaluates when the last one has started.
+_NICENESS = 5
 _CONNECT_SECONDS = 2.0
 # at most one: the local cluster that the last campaign of this process has kept
 _KEPT: list["Cluster"] = []
@@ -140,7 +139,8 @@ def _take_kept(named: str | None, cpus: int) -> Cluster | None:
 def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
     here = cores()
     token = require_token()
-    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * here))
+    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(here))
+    os.environ.setdefault("RAY_worker_niceness", str(_NICENESS))
     try:
         # None: start the dashboard, unless a busy machine is too slow for it
         context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)

@@ -350,7 +350,7 @@ def test_failed_start_of_ray_is_a_users_error_but_a_programming_error_is_not(
 
 
 @pytest.mark.usefixtures("without_connection")
-@pytest.mark.parametrize(("said", "used"), [("", str(4 * cores())), ("1", "1")])
+@pytest.mark.parametrize(("said", "used"), [("", str(cores())), ("1", "1")])
 def test_ray_may_start_without_its_dashboard_and_starts_processes_concurrently_unless_the_user_limits_them(
     said: str, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
