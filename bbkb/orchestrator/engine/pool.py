@@ -71,16 +71,17 @@ class Pool:
         noisy rewards would drive the search away from the best arms, and the published algorithms
         also allow it.
 
-        If the user expects nothing, a strategy that begins at the center of a space prefers it at first.
+        If the user expects nothing, a strategy that begins at the center of a continuous space prefers it at
+        first. In a finite one, where the best values of few levels are often at an end, this costs regret.
         """
         if self.rows is not None:
             return self.rows
         candidates = self.candidates
         is_fixed = self.space is None or not self.grows
-        is_informed = isinstance(strategy, Informed) and strategy.takes_prior
-        prefers_center = is_informed and begins_at_center(strategy) and candidates.log_prior is None
-        log_prior = self._central_log_density(candidates) if prefers_center else candidates.log_prior
         may_repeat = candidates.repeats or is_fixed or model_of(strategy) is None
+        is_informed = isinstance(strategy, Informed) and strategy.takes_prior and begins_at_center(strategy)
+        prefers_center = is_informed and not may_repeat and candidates.log_prior is None
+        log_prior = self._central_log_density(candidates) if prefers_center else candidates.log_prior
         return Arms.of(
             candidates.features,
             candidates.parameter_of,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bbkb.objectives.parameters import Range, Space
+from bbkb.objectives.parameters import Ordered, Range, Space
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.start.warm_start import with_known_results
@@ -37,10 +37,12 @@ def test_default_strategy_prefers_the_center_also_among_appended_candidates() ->
         (PLAIN, build_strategy({"name": "gp_ucb"})),
         (PLAIN, with_known_results(DEFAULT)),
         ({**PLAIN, "x": Range(0.0, 1.0, prior=0.9)}, DEFAULT),
+        ({"x": Range(0, 5, integer=True), "y": Ordered((1, 2, 4, 8))}, DEFAULT),
     ],
-    ids=["published", "another strategy", "known results", "the user's expectation"],
+    ids=["published", "another strategy", "known results", "the user's expectation", "a finite space"],
 )
 def test_others_do_not_prefer_the_center(space: Space, strategy: AnyStrategy) -> None:
     arms = pool(space).arms(strategy, None)
     assert not arms.layout.prefers_center
-    assert (arms.log_prior is None) == (space is PLAIN)
+    has_prior = any(isinstance(one, Range) and one.prior is not None for one in space.values())
+    assert (arms.log_prior is not None) == has_prior
