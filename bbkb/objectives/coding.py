@@ -1,4 +1,5 @@
-"""The values of a parameter as codes, codes as features, and the density of codes around a user's `prior`.
+"""The values of a parameter as codes, codes as features, and the density of codes around a user's `prior` or the
+first evaluation.
 
 Every parameter has a *code*, one number per configuration. It is NaN if the parameter does not
 exist in the configuration:

@@ -351,8 +351,7 @@ class SparseState:
     curve_state: CurveState = field(default_factory=CurveState)
     grown_at: int = 0  # the number of pulls when arms were last appended
     peak: Peak = field(default_factory=Peak)
-    # (A,), the quality that the user expects of each arm, relative to the best; None without
-    # expectation
+    # (A,), the expected quality of each arm, or the preference of the center, see `Arms` and `Layout`; or None
     log_prior: Floats | None = None
     # the `knowledge` of another state that differs only in irrelevant values
     shared: InitVar[Knowledge | None] = None
