@@ -24,12 +24,12 @@ pytestmark = pytest.mark.usefixtures("in_a_folder_of_its_own")
 
 MODEL: Mapping[str, Any] = {"rule": "model", "last_step": 4}
 RULES: Mapping[str, Mapping[str, Any]] = {
-    "none": {},
     "model": {"early_stopping": MODEL},
-    "model, anew": {"early_stopping": {**MODEL, "continues": "anew"}},
+    "none": {},
     "median": {"early_stopping": {"rule": "median", "after": 1}},
     "asha": {"early_stopping": {"rule": "asha", "reduction": 2, "after": 1}},
-}
+    "model, anew": {"early_stopping": {**MODEL, "continues": "anew"}},
+}  # in an order in which a quick run tries the model's rules with `bkb` and `async_ts`, too
 LEARN_CURVES = ("bbkb", "bkb", "async_ts")
 OTHERS = ("gp_bucb", "gp_ucb", "expected_improvement", "compressed_ucb", "epsilon_greedy")
 CASES = [
