@@ -245,9 +245,13 @@ def lost_process() -> str:
 @lru_cache(maxsize=1)
 def _own_processes(_cluster: str) -> dict[str, int]:
     """Return the ids of the necessary processes of Ray that are children of this one, by name: none
-    in a joined cluster. The names are the kernel's, so they do not depend on Ray's classes."""
-    necessary = ("raylet", "gcs_server")
-    return {name: pid for pid, name in children().items() if name in necessary and not _has_ended(pid)}
+    in a joined cluster. The names are the kernel's, so they do not depend on Ray's classes.
+
+    Of several raylets, the nodes of a cluster inside this process, none is necessary.
+    """
+    own = [(name, pid) for pid, name in children().items() if name in ("raylet", "gcs_server") and not _has_ended(pid)]
+    names = [name for name, _ in own]
+    return {name: pid for name, pid in own if names.count(name) == 1}
 
 
 def _has_ended(pid: int) -> bool:

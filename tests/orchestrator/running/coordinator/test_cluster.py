@@ -367,6 +367,26 @@ def test_ray_may_start_without_its_dashboard_and_starts_processes_concurrently_u
     assert os.environ[name] == used
 
 
+@pytest.mark.parametrize(("raylets", "lost"), [(1, "raylet"), (3, "")])
+def test_the_only_raylet_is_necessary_but_none_of_several(
+    raylets: int, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster of several nodes in one process loses one of them."""
+    processes = [subprocess.Popen(["sleep", "60"]) for _ in range(raylets)]
+    monkeypatch.setattr(cluster, "children", lambda: {process.pid: "raylet" for process in processes})
+    monkeypatch.setattr(ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(cluster, "_gcs_address", lambda: f"a cluster with {raylets} nodes")
+    try:
+        assert cluster.lost_process() == ""
+        processes[-1].kill()
+        os.waitid(os.P_PID, processes[-1].pid, os.WEXITED | os.WNOWAIT)
+        assert cluster.lost_process() == lost
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 MAKE = """
 import os, signal
 from bbkb.orchestrator.running.coordinator.environment import require_token
