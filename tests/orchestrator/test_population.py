@@ -55,11 +55,11 @@ def quadratic(h0: float, h1: float, report: Report, folder: Path) -> float:
     return float(1.2 - theta[0] ** 2 - theta[1] ** 2)
 
 
-def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Result:
+def train(tmp_path: Path, executor: str = "simulated", function: Any = quadratic, **arguments: Any) -> Result:
     sections = {"workers": {"executor": executor}, "runs": str(tmp_path / "runs")}
     workers = workers_of(executor)
     options = {"evaluations": 100, "workers": workers, "strategy": PBT, "settings": sections, **arguments}
-    return tune(quadratic, SPACE, direction="maximize", progress=False, **options)
+    return tune(function, SPACE, direction="maximize", progress=False, **options)
 
 
 def schedule(history: History, trial: int) -> list[list[object]]:
@@ -146,6 +146,14 @@ def test_members_train_to_their_ends_when_no_trial_is_left(tmp_path: Path) -> No
     check(result.folder, history_of(result))
     assert len(history_of(result).trials) == 7
     assert len(history_of(result).succeeded) == 6
+
+
+def test_members_whose_checkpoints_are_missing_train_to_their_ends(tmp_path: Path) -> None:
+    def forgetful(h0: float, h1: float, report: Report, folder: Path) -> float:
+        (folder / "theta.json").unlink(missing_ok=True)
+        return quadratic(h0, h1, report, folder)
+
+    assert len(history_of(train(tmp_path, function=forgetful)).succeeded) == 6
 
 
 ON_RAY = """

@@ -624,13 +624,14 @@ class Remaining:
 
     def steps_to_end(self, trial: int) -> int:
         """Return the number of steps from the current state of `trial` to its end."""
-        trainings, has_checkpoints = self.trainings, self.rule.has_checkpoints
+        trainings = self.trainings
+        restarts = not self.rule.has_checkpoints or trial in trainings.without_checkpoint
         if (paused := trainings.paused.get(trial)) is not None:
-            reusable = paused.step if has_checkpoints and trial not in trainings.without_checkpoint else 0
-        elif has_checkpoints or trial not in trainings.continued:
-            reusable = trainings.step(trial)
-        else:
+            reusable = 0 if restarts else paused.step
+        elif restarts and trial in trainings.continued:
             reusable = trainings.steps.open.get(trial, 0)
+        else:
+            reusable = trainings.step(trial)
         return max(0, self.end - reusable)
 
     def reserved(self, trials: Sequence[int]) -> EndOfBudget:

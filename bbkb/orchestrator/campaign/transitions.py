@@ -151,9 +151,7 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             draft.computation = event.what
             if event.what == "refreshing":
                 draft.trainings.learned_curves = tuple(state.trainings.curves.values())
-                # a trial that would restart takes the steps of a new one
-                can_continue = state.trainings.paused.keys() - state.trainings.without_checkpoint
-                draft.trainings.learned_paused = tuple(sorted(can_continue))
+                draft.trainings.learned_paused = tuple(sorted(state.trainings.paused))
         case events.ModelRefreshed():
             _refresh(draft, event)
         case events.CandidatesGrown():
@@ -229,8 +227,6 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
     if trial.id in draft.before.failures.by_trial:
         draft.failures.by_trial = without(draft.failures.by_trial, [trial.id])
     has_reported = bool(reports) or trial.id in draft.before.trainings.curves
-    if settings.budget.steps is not None:
-        draft.trainings.steps.end(trial.id, reports)
     match event:
         case TrialSucceeded():
             reward = goals.reward(event.value)
@@ -269,6 +265,8 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
             lost = failures.workers_lost.get(arm, 0)
             if arm not in failures.quarantined and costs_too_many_workers(lost, failures.quarantined):
                 failures.quarantined = (*failures.quarantined, arm)
+    if settings.budget.steps is not None:  # the reports have shown whether the trial restarted
+        draft.trainings.steps.end(trial.id, reports)
     draft.finished = draft.finished.with_last([FinishedTrial(trial.id, ended)])
 
 

@@ -498,13 +498,24 @@ def test_completing_trial_is_kept_when_another_one_looks_better() -> None:
 def test_steps_count_again_only_for_a_continued_trial_that_restarts(
     continues: bool | str, first: int, repeated: int
 ) -> None:
-    state = fold_from(
+    begun = fold_from(
         paused(0.1, 0.5, 0.9, steps=60, continues=continues),
         continued(2, reason="finish"),
         dispatch((2, 2)),
-        reports(2, 0.9, 6, attempt=2, first=first),
     )
-    assert state.trainings.steps.total == 4 + 4 + repeated + 6
+    reported_before = reports(2, 0.9, 6, attempt=2, first=first)
+    ended = replace(stop(2, 0.9, 6), attempt=2)
+    for events in ([reported_before], [reported_before, ended], [replace(ended, reports=reported_before.reports)]):
+        assert fold_from(begun, *events).trainings.steps.total == 4 + 4 + repeated + 6
+
+
+def test_trial_whose_checkpoint_is_missing_needs_the_steps_that_it_has_not_repeated() -> None:
+    running: list[Event] = [continued(2), dispatch((2, 2)), reports(2, 0.9, 2, attempt=2)]  # 14 steps are used
+    ended = [*running, replace(stop(2, 0.9, 2), attempt=2)]
+    for steps, events, kept_for in ((22, running, (2,)), (23, running, None), (24, ended, (2,)), (25, ended, None)):
+        assert reserved(fold_from(paused(0.1, 0.5, 0.9, steps=steps), *events)) == kept_for
+    state = fold_from(paused(0.1, 0.5, 0.9, steps=60), *ended, ComputingBegan(time=2.0, what="refreshing"))
+    assert state.trainings.learned_paused == (0, 1, 2)  # the strategy may continue it
 
 
 @pytest.mark.parametrize("steps", [None, 2000])
