@@ -62,10 +62,13 @@ def own_strategy(name: str) -> type:
         raise ValueError(f"cannot be imported: {str(error).removeprefix(f'{name!r}: ')}") from error
 
 
+def _name_of(cls: type) -> str:
+    return STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
+
+
 def dump_strategy(strategy: object) -> Plain:
     """Return the mapping that `build_strategy` converts to `strategy`."""
-    cls = type(strategy)
-    return {"name": STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}", **dump(strategy)}
+    return {"name": _name_of(type(strategy)), **dump(strategy)}
 
 
 def strategy_section(choice: object) -> Mapping[str, object]:
@@ -73,11 +76,13 @@ def strategy_section(choice: object) -> Mapping[str, object]:
     not a strategy, or other processes cannot import its class."""
     if isinstance(choice, Calibrated):
         choice = choice()
-    if isinstance(choice, str | Mapping):
-        return {"name": choice} if isinstance(choice, str) else choice
+    if isinstance(choice, Mapping):
+        return choice
+    if isinstance(choice, str):
+        return {"name": choice}
     cls = choice if isinstance(choice, type) else type(choice)
     check_class(cls, f"the strategy {cls.__qualname__} ")
-    name = STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
+    name = _name_of(cls)
     if "." in cls.__qualname__:
         raise ValueError(f"strategy must be a class of a module's top level, got {name}: move it there")
     if cls.__module__ == "__main__":
