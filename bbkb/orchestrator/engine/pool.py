@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bbkb.objectives.coding import central_log_density
 from bbkb.objectives.objective import Candidates
-from bbkb.objectives.parameters import Scalar
+from bbkb.objectives.parameters import Ordered, Range, Scalar
 from bbkb.objectives.sampling import grow, join, perturb
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.orchestrator.bandit.arms import Arms
@@ -22,6 +22,7 @@ from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
 from bbkb.orchestrator.bandit.strategy import Grows, Growth, Informed, Perturbation, StrategyState
 
 GROWTH = 256  # the largest number of candidates to append at once
+FEW_NUMBERS = 10  # see `Pool.arms`
 MOST_LIVE = 20_000  # the largest number of candidates that are neither retired nor set aside, once they grow
 
 
@@ -71,17 +72,19 @@ class Pool:
         noisy rewards would drive the search away from the best arms, and the published algorithms
         also allow it.
 
-        If the user expects nothing, a strategy that begins at the center of a continuous space prefers it at
-        first. In a finite one, where the best values of few levels are often at an end, this costs regret.
+        If the user expects nothing, a strategy that begins at the center of a continuous space of more than
+        `FEW_NUMBERS` numbers prefers it at first. With fewer, or with few values of each, this costs regret.
         """
         if self.rows is not None:
             return self.rows
         candidates = self.candidates
         is_fixed = self.space is None or not self.grows
         may_repeat = candidates.repeats or is_fixed or model_of(strategy) is None
+        log_prior, prefers_center = candidates.log_prior, False
         is_informed = isinstance(strategy, Informed) and strategy.takes_prior and begins_at_center(strategy)
-        prefers_center = is_informed and not may_repeat and candidates.log_prior is None
-        log_prior = self._central_log_density(candidates) if prefers_center else candidates.log_prior
+        if is_informed and not may_repeat and log_prior is None:
+            log_prior = self._central_log_density(candidates)
+            prefers_center = log_prior is not None
         return Arms.of(
             candidates.features,
             candidates.parameter_of,
@@ -93,9 +96,11 @@ class Pool:
         )
 
     def _central_log_density(self, candidates: Candidates) -> NDArray[np.float64] | None:
-        if self.space is None:
+        parameters = {} if self.space is None else self.space.parameters
+        numbers = sum(isinstance(parameter, Range | Ordered) for parameter in parameters.values())
+        if self.space is None or numbers <= FEW_NUMBERS:
             return None
-        return central_log_density(self.space.parameters, self.space.encode(candidates.columns))
+        return central_log_density(parameters, self.space.encode(candidates.columns))
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
         """Return the strategy's current request for growth; None if there is none."""

@@ -13,7 +13,7 @@ from bbkb.orchestrator.settings.strategies import build_strategy
 from tests.present import present
 
 DEFAULT = build_strategy({"name": "bbkb"})
-PLAIN: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 4.0)}
+PLAIN: Space = {f"x{index}": Range(0.0, 1.0) for index in range(11)}
 
 
 def pool(space: Space) -> Pool:
@@ -26,8 +26,9 @@ def test_default_strategy_prefers_the_center_also_among_appended_candidates() ->
     density = present(first.log_prior)
     assert density[0] == 0.0
     assert np.argmin(density) == np.argmax(((first.features - 0.5) ** 2).sum(axis=1))
-    _, _, appended = pool(PLAIN).append(Appended({"x": (0.5, 0.9), "y": (2.0, 2.0)}, ()))
-    assert present(appended).tolist() == pytest.approx([0.0, -(0.4**2) / 9])
+    columns = {name: (0.5, 0.9 if name == "x3" else 0.5) for name in PLAIN}
+    _, _, appended = pool(PLAIN).append(Appended(columns, ()))
+    assert present(appended).tolist() == pytest.approx([0.0, -0.5 * 11 / 9 * 0.4**2])
 
 
 @pytest.mark.parametrize(
@@ -36,10 +37,11 @@ def test_default_strategy_prefers_the_center_also_among_appended_candidates() ->
         (PLAIN, build_strategy({"name": "bbkb", "preset": "paper"})),
         (PLAIN, build_strategy({"name": "gp_ucb"})),
         (PLAIN, with_known_results(DEFAULT)),
-        ({**PLAIN, "x": Range(0.0, 1.0, prior=0.9)}, DEFAULT),
-        ({"x": Range(0, 5, integer=True), "y": Ordered((1, 2, 4, 8))}, DEFAULT),
+        ({**PLAIN, "x0": Range(0.0, 1.0, prior=0.9)}, DEFAULT),
+        ({name: Ordered((1, 2)) for name in PLAIN}, DEFAULT),
+        ({name: PLAIN[name] for name in list(PLAIN)[1:]}, DEFAULT),
     ],
-    ids=["published", "another strategy", "known results", "the user's expectation", "a finite space"],
+    ids=["published", "another strategy", "known results", "the user's expectation", "finite", "few numbers"],
 )
 def test_others_do_not_prefer_the_center(space: Space, strategy: AnyStrategy) -> None:
     arms = pool(space).arms(strategy, None)
