@@ -294,12 +294,14 @@ def test_checkpoints_are_all_kept_unless_a_number_is_given_and_continue_without_
     assert "restarted at the first step" not in " ".join(shown.split())
 
 
-def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> None:
-    def forgetful(lr: float, width: float, folder: Path, report: Any) -> float:
-        (folder / "epoch.json").unlink(missing_ok=True)
-        return train(lr, width, folder, report)
+def forgetful(lr: float, width: float, folder: Path, report: Any) -> float:
+    """Restart at the first step when it is continued."""
+    (folder / "epoch.json").unlink(missing_ok=True)
+    return train(lr, width, folder, report)
 
-    result = run(tmp_path, forgetful, trainings=10)  # a budget with which one of them was continued again and again
+
+def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> None:
+    result = run(tmp_path, forgetful, trainings=10)
     continued = [event for event in open_run(result.folder).events() if isinstance(event, TrialsContinued)]
     assert continued
     assert max(row["attempts"] for row in result.rows()) <= 3
@@ -308,6 +310,14 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
     trial = continued[0].trials[0]
     described = CliRunner().invoke(app, ["status", str(result.folder), "--trial", str(trial)]).output
     assert "it restarted at the first step when it was continued" in " ".join(described.split())
+
+
+@pytest.mark.thorough
+def test_trials_that_restart_are_not_continued_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this budget, two trials took turns as long as the steps that they repeated did not count."""
+    monkeypatch.setitem(globals(), "STEPS", 27)
+    result = run(tmp_path, forgetful, trainings=10)
+    assert max(row["attempts"] for row in result.rows()) < 10
 
 
 @pytest.mark.parametrize("failing", [0, 1, 4])
