@@ -21,7 +21,7 @@ from bbkb.orchestrator.api.result import Result, result_of
 from bbkb.orchestrator.bandit.strategies.presets import StrategyChoice
 from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.policy import Close
-from bbkb.orchestrator.campaign.settings import ExecutorName, Settings, Workers, name_from
+from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import read_history
@@ -50,6 +50,7 @@ from bbkb.orchestrator.settings.strategies import strategy_section
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run, find, make_folder, open_run, unwritable
 from bbkb.orchestrator.wording import plural
+from bbkb.workers.executor import ExecutorName
 
 if TYPE_CHECKING:  # they import Ray
     from bbkb.orchestrator.running.coordinator.cluster import Cluster

@@ -126,8 +126,16 @@ class Result:
         return tuple(map(self._trial, self._history.listed))
 
     def _trial(self, row: TrialRow) -> TrialResult:
-        of_trial = row.parameters, row.status, row.value, row.metrics, row.seconds, row.error
-        return trial_result(self._history.settings, row.trial, *of_trial)
+        return trial_result(
+            self._history.settings,
+            row.trial,
+            row.parameters,
+            row.status,
+            row.value,
+            row.metrics,
+            row.seconds,
+            row.error,
+        )
 
     def rows(self, *, reports: bool = False) -> list[Row]:
         """Return the trials as dictionaries, in the order in which they were chosen. The keys are

@@ -39,8 +39,7 @@ from bbkb.orchestrator.bandit.options import Tagged
 from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, MetricName, Objective
 from bbkb.orchestrator.campaign.trainings import StoppingRule, TrainingRule
 from bbkb.orchestrator.credentials import mistake_in_url, redact, stored
-from bbkb.workers.executor import TRAITS, Traits
-from bbkb.workers.executor import ExecutorName as ExecutorName  # for annotations of `workers.executor`
+from bbkb.workers.executor import TRAITS, ExecutorName, Traits
 from bbkb.workers.messages import Share
 
 UNLIMITED = sys.maxsize  # the evaluations of a search whose caller decides when it ends

@@ -270,7 +270,7 @@ class Steps(Section):
     """The steps of ended trials, and of open trials that have reported."""
 
     ended: int = 0  # the sum over all ended trials
-    open: Mapping[int, int] = field(default_factory=dict)  # trial → largest step
+    open: Mapping[int, int] = field(default_factory=dict)  # trial → largest step since it last restarted
     distinct: frozenset[int] = frozenset()  # the first `_MOST_DISTINCT` steps at which any trial reported
 
     @property

@@ -96,9 +96,10 @@ class Pool:
         )
 
     def _central_log_density(self, candidates: Candidates) -> NDArray[np.float64] | None:
-        parameters = {} if self.space is None else self.space.parameters
-        numbers = sum(isinstance(parameter, Range | Ordered) for parameter in parameters.values())
-        if self.space is None or numbers <= FEW_NUMBERS:
+        if self.space is None:
+            return None
+        parameters = self.space.parameters
+        if sum(isinstance(parameter, Range | Ordered) for parameter in parameters.values()) <= FEW_NUMBERS:
             return None
         return central_log_density(parameters, self.space.encode(candidates.columns))
 

@@ -19,7 +19,7 @@ from bbkb.orchestrator.bandit.goals import Goals
 from bbkb.orchestrator.bandit.model.fitting import LENGTHSCALES
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.argmax_queue import BoundedSet, argmax
+from bbkb.orchestrator.bandit.sparse.argmax_queue import NOTHING, BoundedSet, argmax
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing, bounds_of, direction
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -108,17 +108,12 @@ def near_ends(state: SparseState) -> Indices:
     """
     calibration = state.calibration
     layout = state.layout
+    if calibration is None or calibration.fitted.results < LATE or state.goals.objectives == 1:
+        return NOTHING
+    if layout is None or layout.repeats:
+        return NOTHING
     arms = state.model.arms
     near = np.zeros(len(arms), np.bool_)
-    has_objectives = state.goals.objectives > 1
-    if (
-        not has_objectives
-        or calibration is None
-        or calibration.fitted.results < LATE
-        or layout is None
-        or layout.repeats
-    ):
-        return np.flatnonzero(near)
     longest = 0.999 * LENGTHSCALES[1] * layout.extents  # lengthscales are rounded
     is_invisible = np.array(calibration.fitted.lengthscales) >= longest
     is_single = np.bincount(layout.parameters) == 1  # not one-hot
@@ -130,7 +125,7 @@ def near_ends(state: SparseState) -> Indices:
         if is_inside.any() and np.ptp(values[is_inside]) > 0.0:  # else its effect would never be visible
             near |= ~is_inside
     is_enough = len(near) - np.count_nonzero(near) >= LEAST_INSIDE
-    return np.flatnonzero(near & is_enough)
+    return np.flatnonzero(near) if is_enough else NOTHING
 
 
 class GoalQueue:

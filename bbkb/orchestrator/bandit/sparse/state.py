@@ -265,10 +265,10 @@ class Knowledge:
 PATIENCE = 150
 # the smallest significant rise of the best mean reward, as a share of (best − median)
 LEAST_RISE = 0.02
-# up to this number of results, the log density of the user's prior is added to scores unchanged; it
-# decays later
+# the log density of the user's prior is added to scores with this number as its weight after the first result, which
+# is divided by the number of results
 PRIOR_RESULTS = 10.0
-# the same for the preference of the center: unchanged up to the first number of results, none from the second on
+# the preference of the center is added unchanged up to the first number of results, and not at all from the second on
 CENTRAL_RESULTS = 10
 LAST_CENTRAL = 100
 # a lower bound on the log density, no matter how far an arm is from the expected values
@@ -505,13 +505,18 @@ class SparseState:
         checked = check_arms(features)
         return replace(after, model=self.model.extend(checked), pulls=self.pulls.extend(len(features)))
 
+    @property
+    def prefers_center(self) -> bool:
+        """See `Layout`."""
+        return self.layout is not None and self.layout.prefers_center
+
     @cached_property
     def prior_bonus(self) -> Floats | None:
         """The user's expectation as an addend to each score (A,), at most 0. It decays with the
         number of results. Without an expectation, the center of a space is preferred at first."""
         if self.log_prior is None or not self.goals.is_single:
             return None
-        if self.layout is not None and self.layout.prefers_center:
+        if self.prefers_center:
             results = max(self.pulls.total, CENTRAL_RESULTS)
             return CENTRAL_RESULTS / results * self.log_prior if results < LAST_CENTRAL else None
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)

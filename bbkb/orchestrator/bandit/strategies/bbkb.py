@@ -219,8 +219,7 @@ def spread(workspace: Workspace) -> Named | None:
     good. If the user expects good arms somewhere, these are chosen."""
     if workspace.unused is None:
         state = workspace.state
-        is_expected = state.prior_bonus is not None and not (state.layout and state.layout.prefers_center)
-        is_needed = not is_expected and has_plateau(state)
+        is_needed = (state.prior_bonus is None or state.prefers_center) and has_plateau(state)
         workspace.unused = unused_arms(state, workspace.pulls).tolist() if is_needed else ()
     if not workspace.unused:
         return None
