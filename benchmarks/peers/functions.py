@@ -6,8 +6,9 @@ u − shift, scaled to its usual box, so it is also evaluated a little outside o
 is that of the whole space, and the shift is so small that the minimum stays inside.
 
 `bbob-f15-d5` is function 15 of COCO's suite bbob (Hansen, Auger, Ros, Mersmann, Tušar, Brockhoff
-2021) in 5 dimensions, without noise. The seed selects the instance, that is, the position of the
-optimum and the rotation. Needs coco-experiment.
+2021) in 5 dimensions, without noise, and `mixint-f15-d5` that of bbob-mixint (Tušar, Brockhoff, Hansen
+2019), in which four parameters of five are integers. The seed selects the instance, that is, the
+position of the optimum and the rotation. Needs coco-experiment.
 """
 
 import contextlib
@@ -146,33 +147,39 @@ class Function(WholeSpace):
 
 
 FUNCTIONS = 24
-DIMENSIONS = (5, 10, 20)
-INSTANCES = 15  # the suite numbers them from 1
-_BOUND = 5.0  # every parameter is in [−5, 5]
+DIMENSIONS: Mapping[str, tuple[int, ...]] = {"bbob": (5, 10, 20), "mixint": (5, 10)}  # by suite
+INSTANCES = 15  # the suites number them from 1
 _PLACE = "._bbob_problem_best_parameter.txt"
+_DIGITS = 6  # of a minimum, which has fewer
 _BBOB_MEDIAN_OF = 12  # the median is computed from 2^12 Sobol points
 
 
-def bbob_names(dimension: int) -> Iterator[str]:
-    """The problems of one dimension."""
-    return (f"bbob-f{function}-d{dimension}" for function in range(1, FUNCTIONS + 1))
+def bbob_names(suite: str, dimension: int) -> Iterator[str]:
+    """The problems of one dimension of a suite in DIMENSIONS."""
+    return (f"{suite}-f{function}-d{dimension}" for function in range(1, FUNCTIONS + 1))
 
 
 @dataclass(frozen=True)
 class Bbob(WholeSpace):
-    """Function `function` in `dimension` dimensions; `seed` selects one of the 15 instances."""
+    """Function `function` of `suite` in `dimension` dimensions; `seed` selects one of the 15 instances."""
 
+    suite: str
     function: int
     dimension: int
     seed: int
 
     @property
     def group(self) -> Group:
-        return Group.BBOB
+        return Group.BBOB if self.suite == "bbob" else Group.MIXINT
 
     @cached_property
     def space(self) -> Space:
-        return {f"x{place}": Range(-_BOUND, _BOUND) for place in range(self.dimension)}
+        low, high = self._bounds
+        integers = self._function.number_of_integer_variables  # they are the first ones
+        return {
+            f"x{place}": Range(float(low[place]), float(high[place]), integer=place < integers)
+            for place in range(self.dimension)
+        }
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         """Evaluate a point. The reward is −f."""
@@ -183,35 +190,42 @@ class Bbob(WholeSpace):
     @cached_property
     def _function(self) -> Any:
         instance = 1 + self.seed % INSTANCES
-        return _suite(self.dimension).get_problem_by_function_dimension_instance(
-            self.function, self.dimension, instance
-        )
+        suite = _suite(self.suite, self.dimension)
+        return suite.get_problem_by_function_dimension_instance(self.function, self.dimension, instance)
+
+    @property
+    def _bounds(self) -> tuple[Floats, Floats]:
+        return self._function.lower_bounds, self._function.upper_bounds
 
     @cached_property
     def _smallest(self) -> float:
-        """The minimum, with two decimals. The suite writes its position to the current folder."""
+        """The minimum. The suite writes its position to the current folder."""
         with tempfile.TemporaryDirectory(prefix="peers-bbob-") as folder, contextlib.chdir(folder):
             self._function._best_parameter("print")
             place = np.loadtxt(_PLACE)
-        return round(float(self._function(place)), 2)
+        return round(float(self._function(place)), _DIGITS)
 
     @cached_property
     def _unit(self) -> float:
         """The unit of the regret: median − minimum."""
-        points = _BOUND * (2.0 * qmc.Sobol(self.dimension, seed=0).random_base2(_BBOB_MEDIAN_OF) - 1.0)
+        low, high = self._bounds
+        points = low + (high - low) * qmc.Sobol(self.dimension, seed=0).random_base2(_BBOB_MEDIAN_OF)
+        integers = self._function.number_of_integer_variables
+        points[:, :integers] = np.round(points[:, :integers])
         return float(np.median([self._function(point) for point in points])) - self._smallest
 
 
 def load_bbob(name: str, seed: int) -> Bbob:
     """The problem of a name that `bbob_names` gives."""
-    function, dimension = name.removeprefix("bbob-f").split("-d")
-    return Bbob(int(function), int(dimension), seed)
+    suite, function, dimension = name.split("-")
+    return Bbob(suite, int(function[1:]), int(dimension[1:]), seed)
 
 
 @cache
-def _suite(dimension: int) -> Any:
+def _suite(name: str, dimension: int) -> Any:
     if find_spec("cocoex") is None:
-        raise UserError("the problems bbob-… need cocoex, which is not installed; pip install coco-experiment")
+        raise UserError(f"the problems {name}-… need cocoex, which is not installed; pip install coco-experiment")
     import cocoex
 
-    return cocoex.Suite("bbob", f"instances: 1-{INSTANCES}", f"dimensions:{dimension}")
+    suite = name if name == "bbob" else f"bbob-{name}"
+    return cocoex.Suite(suite, f"instances: 1-{INSTANCES}", f"dimensions:{dimension}")

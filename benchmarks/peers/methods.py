@@ -20,7 +20,7 @@ from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.settings.strategies import build_strategy
-from benchmarks.peers.problems import Group, Point, Problem
+from benchmarks.peers.problems import Point, Problem
 from benchmarks.peers.search import Method
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
@@ -129,8 +129,12 @@ def known_methods(names: tuple[str, ...], own_strategies: Mapping[str, Options])
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
-    """Return whether the method can search the problem: CMA-ES needs a continuous space."""
-    return name != "cma-es" or problem.group in (Group.FUNCTIONS, Group.NOISY, Group.BBOB)
+    """Return whether the method can search the problem: CMA-ES needs a space of real numbers."""
+    if name != "cma-es":
+        return True
+    parameters = problem.space.values()
+    are_real = all(isinstance(one, Range) and not one.integer and one.when is None for one in parameters)
+    return are_real and problem.arms is None
 
 
 def make_method(name: str, problem: Problem, seed: int, own_strategies: Mapping[str, Options]) -> Method:

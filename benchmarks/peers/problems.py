@@ -24,7 +24,8 @@ class Group(StrEnum):
     FUNCTIONS = "functions"
     NOISY = "noisy functions"
     BBOB = "bbob functions"
-    LCBENCH = "trainings"
+    MIXINT = "mixint functions"
+    LCBENCH = "lcbench"
     RBV2 = "learners"
 
 

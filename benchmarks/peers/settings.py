@@ -21,13 +21,20 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "tables": tuple(TABLES),
     "functions": tuple(SHAPES),
     "noisy": tuple(f"{name}{_NOISY}" for name in SHAPES),
-    "bbob": tuple(name for dimension in functions.DIMENSIONS for name in functions.bbob_names(dimension)),
-    **{f"bbob-{dimension}": tuple(functions.bbob_names(dimension)) for dimension in functions.DIMENSIONS},
+    **{
+        suite: tuple(name for dimension in dimensions for name in functions.bbob_names(suite, dimension))
+        for suite, dimensions in functions.DIMENSIONS.items()
+    },
+    **{
+        f"{suite}-{dimension}": tuple(functions.bbob_names(suite, dimension))
+        for suite, dimensions in functions.DIMENSIONS.items()
+        for dimension in dimensions
+    },
     "lcbench": yahpo.TRAININGS,
     "rbv2": yahpo.LEARNERS,
     "rbv2-others": yahpo.OTHER_LEARNERS,
 }
-SUITES = ("bbob", "lcbench", "rbv2", "rbv2-others")  # not in `all`
+SUITES = (*functions.DIMENSIONS, "lcbench", "rbv2", "rbv2-others")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return yahpo.load_training(name, source)
     if name in (*yahpo.LEARNERS, *yahpo.OTHER_LEARNERS):
         return yahpo.load_learner(name, source)
-    if name in SETS["bbob"]:
+    if name.startswith(tuple(functions.DIMENSIONS)):
         return functions.load_bbob(name, seed)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)
 
