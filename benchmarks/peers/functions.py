@@ -24,7 +24,7 @@ from scipy.stats import qmc
 
 from bbkb.objectives.parameters import Range, Space
 from bbkb.orchestrator.errors import UserError
-from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
+from benchmarks.peers.problems import Evaluation, Point, WholeSpace
 from benchmarks.tables import Floats
 
 NOISE = 0.01  # standard deviation of the noise, in units of (best − median)
@@ -108,10 +108,6 @@ class Function(WholeSpace):
     noise: float = 0.0
 
     @property
-    def group(self) -> Group:
-        return Group.NOISY if self.noise else Group.FUNCTIONS
-
-    @property
     def is_deterministic(self) -> bool:
         return not self.noise
 
@@ -167,10 +163,6 @@ class Bbob(WholeSpace):
     function: int
     dimension: int
     seed: int
-
-    @property
-    def group(self) -> Group:
-        return Group.BBOB if self.suite == "bbob" else Group.MIXINT
 
     @cached_property
     def space(self) -> Space:

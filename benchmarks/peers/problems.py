@@ -27,6 +27,7 @@ class Group(StrEnum):
     MIXINT = "mixint functions"
     LCBENCH = "lcbench"
     RBV2 = "learners"
+    OLYMPUS = "experiments"
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,6 @@ class Evaluation:
 class Problem(Protocol):
     """A problem with a seed. `arms`: the points that can be evaluated; None: the whole space."""
 
-    @property
-    def group(self) -> Group: ...
     @property
     def space(self) -> Space: ...
     @property

@@ -9,7 +9,7 @@ from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import numbers, parts
-from benchmarks.peers import functions, yahpo
+from benchmarks.peers import functions, olympus, yahpo
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -33,8 +33,9 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "lcbench": yahpo.TRAININGS,
     "rbv2": yahpo.LEARNERS,
     "rbv2-others": yahpo.OTHER_LEARNERS,
+    "olympus": olympus.EXPERIMENTS,
 }
-SUITES = (*functions.DIMENSIONS, "lcbench", "rbv2", "rbv2-others")  # not in `all`
+SUITES = (*functions.DIMENSIONS, "lcbench", "rbv2", "rbv2-others", "olympus")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return yahpo.load_training(name, source)
     if name in (*yahpo.LEARNERS, *yahpo.OTHER_LEARNERS):
         return yahpo.load_learner(name, source)
+    if name in olympus.EXPERIMENTS:
+        return olympus.load_experiment(name, source)
     if name.startswith(tuple(functions.DIMENSIONS)):
         return functions.load_bbob(name, seed)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)

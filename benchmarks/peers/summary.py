@@ -95,8 +95,14 @@ def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
 
 Measure = Callable[[Record], float]
 
-_SUITES = {"bbob": Group.BBOB, "mixint": Group.MIXINT, "lcbench": Group.LCBENCH, "rbv2": Group.RBV2}
-_LINEAR = (Group.TABLES, Group.LCBENCH, Group.RBV2)  # groups whose regrets are shown as they are
+_SUITES = {
+    "bbob": Group.BBOB,
+    "mixint": Group.MIXINT,
+    "lcbench": Group.LCBENCH,
+    "rbv2": Group.RBV2,
+    "olympus": Group.OLYMPUS,
+}
+_LINEAR = (Group.TABLES, Group.LCBENCH, Group.RBV2, Group.OLYMPUS)  # groups whose regrets are shown as they are
 BASE = "tpe"  # the method that differences refer to
 
 

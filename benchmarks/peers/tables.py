@@ -25,7 +25,7 @@ from bbkb.objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBen
 from bbkb.objectives.reference import DataSource
 from bbkb.objectives.space import SearchSpace
 from benchmarks.curves.problems import load_cell_table
-from benchmarks.peers.problems import Evaluation, Group, Point
+from benchmarks.peers.problems import Evaluation, Point
 from benchmarks.tables import Floats
 
 
@@ -38,10 +38,6 @@ class Recorded:
     row: Callable[[Point], int]  # maps a point to the row with its value
     arms: Candidates | None = None  # the rows, unless they are the whole space
     durations: Floats | None = None  # (A,), with a mean of 1; None if none were recorded
-
-    @property
-    def group(self) -> Group:
-        return Group.TABLES
 
     @property
     def is_deterministic(self) -> bool:

@@ -19,7 +19,7 @@ from bbkb.objectives.parameters import Choice, Range, Scalar, Space
 from bbkb.objectives.reference import DataSource
 from bbkb.objectives.sampling import make_candidates
 from benchmarks.curves.problems import LCBENCH_TASKS, CurveProblem, load_lcbench, load_surrogate
-from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
+from benchmarks.peers.problems import Evaluation, Point, WholeSpace
 
 TRAININGS = tuple(f"lcbench-{task}" for task in LCBENCH_TASKS)
 
@@ -29,10 +29,6 @@ class Training(WholeSpace):
     """One task of LCBench."""
 
     curves: CurveProblem  # its learning curves; the last value of each is its result
-
-    @property
-    def group(self) -> Group:
-        return Group.LCBENCH
 
     @property
     def space(self) -> Space:
@@ -96,10 +92,6 @@ class Learner(WholeSpace):
 
     surrogate: "Surrogate"
     task: str
-
-    @property
-    def group(self) -> Group:
-        return Group.RBV2
 
     @property
     def space(self) -> Space:
