@@ -15,7 +15,7 @@ from benchmarks.command import run as run_command
 from benchmarks.peers.cache import Cache, Key, SearchKey, read
 from benchmarks.peers.methods import PEERS, Options, is_applicable, known_methods, make_method
 from benchmarks.peers.search import Record, search
-from benchmarks.peers.settings import SETS, Setting, make_problem, problems, settings, strategies
+from benchmarks.peers.settings import SETS, Setting, make_problem, problems, settings, shown, strategies
 from benchmarks.peers.summary import Found, tables
 from benchmarks.tables import write
 
@@ -39,6 +39,7 @@ def main(
     evaluations: Annotated[str, typer.Option(help="Numbers of evaluations, separated by commas.")] = "200",
     seeds: Seeds = 5,
     first_seed: FirstSeed = 0,
+    after: Annotated[str, typer.Option(help="Numbers of evaluations shown; by default a quarter, half and all.")] = "",
     report: ReportOnly = False,
     out: Out = Path("runs/peers"),
     data: Data = None,
@@ -63,7 +64,9 @@ def main(
         if not report:
             _run(setting, keys, caches, own_strategies, source, console)
         results[setting] = read(caches, keys)
-    listed = [one for setting, records in results.items() for one in tables(setting, records)]
+    listed = [
+        table for setting, records in results.items() for table in tables(setting, records, shown(setting, after))
+    ]
     write(listed, out / "results", console)
 
 

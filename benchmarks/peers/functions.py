@@ -119,7 +119,7 @@ class Function(WholeSpace):
         """Evaluate a point. The reward is −f, in the function's own units."""
         value = float(self._at(np.array([[float(str(point[name])) for name in self.space]]))[0])
         reward = -value + self.noise * self._unit * float(rng.standard_normal())
-        return Evaluation(reward, -value, (value - self._shape.smallest) / self._unit)
+        return Evaluation((reward,), (value - self._shape.smallest) / self._unit)
 
     @property
     def _shape(self) -> Shape:
@@ -177,7 +177,7 @@ class Bbob(WholeSpace):
         """Evaluate a point. The reward is −f."""
         at = np.array([float(str(point[name])) for name in self.space])
         value = float(self._function(at))
-        return Evaluation(-value, -value, (value - self._smallest) / self._unit)
+        return Evaluation((-value,), (value - self._smallest) / self._unit)
 
     @cached_property
     def _function(self) -> Any:

@@ -18,9 +18,10 @@ from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
 from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.goals import Constraint, Objective
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.settings.strategies import build_strategy
-from benchmarks.peers.problems import Point, Problem
+from benchmarks.peers.problems import Evaluation, Point, Problem
 from benchmarks.peers.search import Method
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
@@ -28,6 +29,7 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "tpe": ("optuna",),
     "cma-es": ("optuna", "cmaes"),
     "gp-sampler": ("optuna", "torch"),
+    "nsga-ii": ("optuna",),
 }
 PEERS = ("random", *_LIBRARIES)
 
@@ -40,7 +42,15 @@ class Ours:
         self._arms = arms = problem.arms
         self._running: dict[int, Any] = {}  # indices of arms, or configurations
         self._optimizer: Any
-        if arms is None:
+        self._several = several = problem.several
+        if several is not None:
+            objectives = [Objective(f"reward-{place}", "maximize") for place in range(several.objectives)]
+            constraints = [Constraint(f"margin-{place}", at_most=0.0) for place in range(several.constraints)]
+            self._metrics = [*(goal.metric for goal in objectives), *(bound.metric for bound in constraints)]
+            self._optimizer = Optimizer(
+                problem.space, objectives=objectives, constraints=constraints, strategy=strategy, seed=seed
+            )
+        elif arms is None:
             self._optimizer = Optimizer(problem.space, "maximize", strategy=strategy, seed=seed)
         else:
             rows = Arms.of(arms.features, arms.parameter_of, repeats=arms.repeats, is_sequence=arms.is_sequence)
@@ -54,12 +64,15 @@ class Ours:
         self._running[number] = asked[0]
         return asked[0] if self._arms is None else self._arms.parameters(int(asked[0]))
 
-    def tell(self, number: int, reward: float | None) -> None:
+    def tell(self, number: int, result: Evaluation) -> None:
         asked = self._running.pop(number)
-        if reward is None:
+        if result.rewards is None:
             self._optimizer.fail([asked])
+        elif self._several is None:
+            self._optimizer.tell([asked], list(result.rewards))
         else:
-            self._optimizer.tell([asked], [reward])
+            metrics = dict(zip(self._metrics, (*result.rewards, *result.margins), strict=True))
+            self._optimizer.tell([asked], [metrics])
 
     def recommend(self) -> Point:
         best: dict[str, Any] = self._optimizer.best.parameters
@@ -84,7 +97,7 @@ class Uniform:
                 point[name] = drawn[name]
         return point
 
-    def tell(self, number: int, reward: float | None) -> None:
+    def tell(self, number: int, result: Evaluation) -> None:
         """Results have no effect."""
 
     def recommend(self) -> None:
@@ -129,12 +142,15 @@ def known_methods(names: tuple[str, ...], own_strategies: Mapping[str, Options])
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
-    """Return whether the method can search the problem: CMA-ES needs a space of real numbers."""
+    """Return whether the method can search the problem: CMA-ES needs a space of real numbers and one
+    objective, NSGA-II is for the others."""
+    if name == "nsga-ii":
+        return problem.several is not None
     if name != "cma-es":
         return True
     parameters = problem.space.values()
     are_real = all(isinstance(one, Range) and not one.integer and one.when is None for one in parameters)
-    return are_real and problem.arms is None
+    return are_real and problem.arms is None and problem.several is None
 
 
 def make_method(name: str, problem: Problem, seed: int, own_strategies: Mapping[str, Options]) -> Method:

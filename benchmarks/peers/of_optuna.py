@@ -1,7 +1,6 @@
 """Optuna's samplers (Akiba et al. 2019). Ordered parameters become the index of their value."""
 
 import logging
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
@@ -10,26 +9,18 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range
 from bbkb.orchestrator.errors import UserError
 from benchmarks.peers.methods import exists
-from benchmarks.peers.problems import Point, Problem
+from benchmarks.peers.problems import Evaluation, Point, Problem
 
 optuna.logging.set_verbosity(logging.ERROR)
 
-SAMPLERS: Mapping[str, Callable[[int, bool], optuna.samplers.BaseSampler]] = {
-    "tpe": lambda seed, is_deterministic: optuna.samplers.TPESampler(seed=seed),
-    "gp-sampler": lambda seed, is_deterministic: optuna.samplers.GPSampler(
-        seed=seed, deterministic_objective=is_deterministic
-    ),
-    "cma-es": lambda seed, is_deterministic: optuna.samplers.CmaEsSampler(seed=seed),
-}
-
 
 class OfOptuna:
-    """An Optuna study in memory with the sampler `name` of SAMPLERS."""
+    """An Optuna study in memory with the sampler `name`."""
 
     def __init__(self, problem: Problem, seed: int, name: str) -> None:
-        sampler = SAMPLERS[name](seed, problem.is_deterministic)
+        objectives = 1 if problem.several is None else problem.several.objectives
         self._space = problem.space
-        self._study = optuna.create_study(direction="maximize", sampler=sampler)
+        self._study = optuna.create_study(directions=["maximize"] * objectives, sampler=sampler_of(problem, seed, name))
         self._distributions = {name: distribution(parameter) for name, parameter in problem.space.items()}
         self._running: dict[int, Any] = {}
 
@@ -40,9 +31,12 @@ class OfOptuna:
             self._suggest(trial)
         return {name: value_of(self._space[name], value) for name, value in trial.params.items()}
 
-    def tell(self, number: int, reward: float | None) -> None:
-        failed = optuna.trial.TrialState.FAIL if reward is None else None
-        self._study.tell(self._running.pop(number), reward, state=failed)
+    def tell(self, number: int, result: Evaluation) -> None:
+        trial = self._running.pop(number)
+        for place, margin in enumerate(result.margins):
+            trial.set_constraint(f"margin-{place}", margin)
+        failed = optuna.trial.TrialState.FAIL if result.rewards is None else None
+        self._study.tell(trial, result.rewards, state=failed)
 
     @property
     def _is_flat(self) -> bool:
@@ -64,6 +58,19 @@ class OfOptuna:
 
     def recommend(self) -> None:
         """None: the point with the largest mean reward."""
+
+
+def sampler_of(problem: Problem, seed: int, name: str) -> optuna.samplers.BaseSampler:
+    """The sampler `name` with its defaults for the problem."""
+    samplers = optuna.samplers
+    match name:
+        case "tpe":
+            return samplers.TPESampler(seed=seed)
+        case "gp-sampler":
+            return samplers.GPSampler(seed=seed, deterministic_objective=problem.is_deterministic)
+        case "nsga-ii":
+            return samplers.NSGAIISampler(seed=seed)
+    return samplers.CmaEsSampler(seed=seed)
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

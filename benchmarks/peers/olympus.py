@@ -51,6 +51,7 @@ class Emulated:
     median: float
     arms: None = None
     is_deterministic: bool = False
+    several: None = None
     known: dict[tuple[Scalar, ...], float] = field(default_factory=dict)  # predictions, which take milliseconds each
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
@@ -60,7 +61,7 @@ class Emulated:
             self.known[key] = float(self.model.predict(_inputs(features, self.is_mixture))[0])
         worth = self.known[key]
         reward = worth + self.noise * float(rng.standard_normal())
-        return Evaluation(reward, worth, (self.best - worth) / (self.best - self.median))
+        return Evaluation((reward,), (self.best - worth) / (self.best - self.median))
 
 
 @cache

@@ -65,12 +65,13 @@ class Method(Protocol):
         """The point of suggestion `number`; None: it waits for results."""
         ...
 
-    def tell(self, number: int, reward: float | None) -> None:
-        """Pass the result of suggestion `number`, to be maximized; None: the evaluation failed."""
+    def tell(self, number: int, result: Evaluation) -> None:
+        """Pass the result of suggestion `number`. Only its rewards and margins may be used."""
         ...
 
     def recommend(self) -> Point | None:
-        """The current recommendation; None: the point with the largest mean reward."""
+        """The current recommendation for one objective without constraints; None: the point with
+        the largest mean reward."""
         ...
 
 
@@ -105,7 +106,7 @@ class _Search:
     results: list[Evaluation] = field(default_factory=list)
     ask_seconds: list[float] = field(default_factory=list)
     tell_seconds: list[float] = field(default_factory=list)
-    rewards: dict[int, float | None] = field(default_factory=dict)
+    told: list[int] = field(default_factory=list)  # numbers of finished evaluations
     waited: float = 0.0  # CPU seconds of `ask`s without a suggestion since the last suggestion
 
     def ask(self, number: int) -> float | None:
@@ -124,26 +125,29 @@ class _Search:
         return duration_of(self.seed, number) if result.duration is None else result.duration
 
     def tell(self, number: int) -> None:
-        reward = self.results[number].reward
         began = time.process_time()
-        self.method.tell(number, reward)
+        self.method.tell(number, self.results[number])
         self.tell_seconds[number] = time.process_time() - began
-        self.rewards[number] = reward
+        self.told.append(number)
 
     def recommended(self) -> float:
-        """Regret of the recommendation, or of the first point while every evaluation failed."""
-        if all(reward is None for reward in self.rewards.values()):
+        """Regret of the recommendation, or of the first point while every evaluation failed; or the
+        loss of all results."""
+        if self.problem.several is not None:
+            return self.problem.several.loss([self.results[number] for number in self.told])
+        if all(self.results[number].rewards is None for number in self.told):
             return self.results[0].regret
         point = self.method.recommend() or self._largest_mean()
         return self.problem.evaluate(point, np.random.default_rng(0)).regret
 
     def _largest_mean(self) -> Point:
-        numbers_of: dict[tuple[tuple[str, Scalar], ...], list[int]] = defaultdict(list)
-        succeeded = {number: reward for number, reward in self.rewards.items() if reward is not None}
-        for number in succeeded:
-            numbers_of[tuple(self.points[number].items())].append(number)
-        best = max(numbers_of.values(), key=lambda numbers: mean(succeeded[number] for number in numbers))
-        return self.points[best[0]]
+        rewards_of: dict[tuple[tuple[str, Scalar], ...], list[float]] = defaultdict(list)
+        for number in self.told:
+            rewards = self.results[number].rewards
+            if rewards is not None:
+                rewards_of[tuple(self.points[number].items())] += rewards
+        best = max(rewards_of.items(), key=lambda item: mean(item[1]))
+        return dict(best[0])
 
 
 def search(
@@ -164,8 +168,8 @@ def search(
 
     def finish(number: int) -> None:
         state.tell(number)
-        if len(state.rewards) in marks:
-            at_marks[len(state.rewards)] = state.recommended()
+        if len(state.told) in marks:
+            at_marks[len(state.told)] = state.recommended()
 
     play(workers, evaluations, state.ask, finish, f"{names[1]} on {names[0]}")
     first = min(at_marks)

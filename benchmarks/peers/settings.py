@@ -9,7 +9,8 @@ from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import numbers, parts
-from benchmarks.peers import functions, olympus, yahpo
+from benchmarks.peers import fronts, functions, olympus, yahpo
+from benchmarks.peers.engineering import DESIGNS
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -34,8 +35,13 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "rbv2": yahpo.LEARNERS,
     "rbv2-others": yahpo.OTHER_LEARNERS,
     "olympus": olympus.EXPERIMENTS,
+    "engineering": tuple(DESIGNS),
+    **{form: tuple(f"{name}-{form}" for name in fronts.CONSTRAINED) for form in fronts.FORMS},
 }
-SUITES = (*functions.DIMENSIONS, "lcbench", "rbv2", "rbv2-others", "olympus")  # not in `all`
+SUITES = (  # not in `all`
+    *(*functions.DIMENSIONS, "lcbench", "rbv2", "rbv2-others", "olympus"),
+    *("engineering", *fronts.FORMS),
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return olympus.load_experiment(name, source)
     if name.startswith(tuple(functions.DIMENSIONS)):
         return functions.load_bbob(name, seed)
+    if name in DESIGNS or name.partition("-")[2] in fronts.FORMS:
+        return fronts.load_front(name)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)
 
 
@@ -91,6 +99,12 @@ def settings(workers: str, evaluations: str) -> list[Setting]:
         for count in sorted(numbers("--evaluations", evaluations))
         for many in sorted(numbers("--workers", workers))
     ]
+
+
+def shown(setting: Setting, after: str) -> list[int]:
+    """The numbers of evaluations after which regrets are shown."""
+    counts = numbers("--after", after) if after else [round(setting.evaluations * share) for share in (0.25, 0.5, 1)]
+    return [count for count in counts if count <= setting.evaluations]
 
 
 def strategies(texts: Sequence[str]) -> dict[str, dict[str, object]]:

@@ -17,7 +17,6 @@ from benchmarks.tables import Cell, Floats, Table
 
 Found = Mapping[str, Mapping[Key, Record]]  # by method
 
-SHARES = (0.25, 0.5, 1.0)
 WORST = 10.0  # upper bound of the regret of one evaluation in the mean regret: diverged runs have unbounded values
 SMALLEST = 1e-8  # smaller regrets are replaced by this number before their logarithm is taken
 LEVEL = 0.9
@@ -36,9 +35,9 @@ class Estimate:
         return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def regret_at_share(record: Record, share: float) -> float:
-    """Regret of the recommendation after this share of the evaluations."""
-    return float(record.recommended[max(round(share * MARKS), 1) - 1])
+def regret_after(record: Record, count: int) -> float:
+    """Regret of the recommendation after about `count` evaluations."""
+    return float(record.recommended[max(round(count / record.evaluations * MARKS), 1) - 1])
 
 
 def mean_regret(record: Record) -> float:
@@ -101,8 +100,12 @@ _SUITES = {
     "lcbench": Group.LCBENCH,
     "rbv2": Group.RBV2,
     "olympus": Group.OLYMPUS,
+    "engineering": Group.ENGINEERING,
+    "margins": Group.MARGINS,
+    "violations": Group.VIOLATIONS,
+    "total": Group.TOTAL,
 }
-_LINEAR = (Group.TABLES, Group.LCBENCH, Group.RBV2, Group.OLYMPUS)  # groups whose regrets are shown as they are
+_LOGARITHMIC = (Group.FUNCTIONS, Group.NOISY, Group.BBOB, Group.MIXINT)  # logarithms of their regrets are shown
 BASE = "tpe"  # the method that differences refer to
 
 
@@ -125,36 +128,35 @@ def searches_of_group(results: Found, group: Group) -> Found:
     return {method: records for method, records in of_group.items() if records}
 
 
-def tables(setting: Setting, everything: Found) -> Iterator[Table]:
-    """For each group: regrets and ranks, each problem, and differences from BASE."""
+def tables(setting: Setting, everything: Found, counts: Sequence[int]) -> Iterator[Table]:
+    """For each group: regrets and ranks after `counts` evaluations, each problem, and differences from BASE."""
     for group in Group:
         records = searches_of_group(everything, group)
         keys = common(records)
         if keys:
-            yield _by_evaluations(setting, group, records)
+            yield _by_evaluations(setting, group, records, counts)
             yield _by_problem(setting, group, records)
         if BASE in records and len(records) > 1:
-            yield _differences(setting, group, records)
+            yield _differences(setting, group, records, counts)
 
 
 def _unit(group: Group) -> str:
-    return "regret" if group in _LINEAR else "log10 regret"
+    return "log10 regret" if group in _LOGARITHMIC else "regret"
 
 
 def _name(kind: str, setting: Setting, group: Group) -> str:
     return f"{kind}-{group.replace(' ', '-')}-{setting.name}"
 
 
-def _at_share(share: float, group: Group) -> Measure:
-    if group in _LINEAR:
-        return lambda record: regret_at_share(record, share)
-    return lambda record: log10(regret_at_share(record, share))
+def _after(count: int, group: Group) -> Measure:
+    if group in _LOGARITHMIC:
+        return lambda record: log10(regret_after(record, count))
+    return lambda record: regret_after(record, count)
 
 
-def _by_evaluations(setting: Setting, group: Group, results: Found) -> Table:
+def _by_evaluations(setting: Setting, group: Group, results: Found, counts: Sequence[int]) -> Table:
     keys = common(results)
-    counts = [round(share * setting.evaluations) for share in SHARES]
-    measures = [_at_share(share, group) for share in SHARES]
+    measures = [_after(count, group) for count in counts]
     ranked = [ranks(results, keys, measure) for measure in measures]
     rows: list[tuple[Cell, ...]] = [
         (
@@ -178,20 +180,19 @@ def _by_problem(setting: Setting, group: Group, results: Found) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for method, records in results.items():
         keys_by_name = [[key for key in keys if key[0] == name] for name in names]
-        rows.append((method, *(mean_of(records, those, _at_share(1.0, group)) for those in keys_by_name)))
+        rows.append((method, *(mean_of(records, those, _after(setting.evaluations, group)) for those in keys_by_name)))
     title = f"{setting}: {_unit(group)} after {setting.evaluations} evaluations, problem by problem"
     return Table(_name("problems", setting, group), title, ("method", *names), rows)
 
 
-def _differences(setting: Setting, group: Group, results: Found) -> Table:
+def _differences(setting: Setting, group: Group, results: Found, counts: Sequence[int]) -> Table:
     """Each method on the searches that it and BASE have in common."""
     rows: list[tuple[Cell, ...]] = []
     for method, records in results.items():
         keys = common({method: records, BASE: results[BASE]})
         if method != BASE and keys:
-            measures = [_at_share(share, group) for share in SHARES]
+            measures = [_after(count, group) for count in counts]
             paired = [str(difference(records, results[BASE], keys, measure)) for measure in measures]
             rows.append((method, len(keys), *paired, str(difference(records, results[BASE], keys, mean_regret))))
-    counts = [str(round(share * setting.evaluations)) for share in SHARES]
     title = f"{setting}, {group}: {_unit(group)} − that of {BASE}, paired by search, 90 % bootstrap intervals"
-    return Table(_name("paired", setting, group), title, ("method", "searches", *counts, "cumulative"), rows)
+    return Table(_name("paired", setting, group), title, ("method", "searches", *map(str, counts), "cumulative"), rows)

@@ -38,6 +38,7 @@ class Recorded:
     row: Callable[[Point], int]  # maps a point to the row with its value
     arms: Candidates | None = None  # the rows, unless they are the whole space
     durations: Floats | None = None  # (A,), with a mean of 1; None if none were recorded
+    several: None = None
 
     @property
     def is_deterministic(self) -> bool:
@@ -60,7 +61,7 @@ class Recorded:
         row = self.row(point)
         repeats = self.rewards[row][~np.isnan(self.rewards[row])]
         duration = None if self.durations is None else float(self.durations[row])
-        return Evaluation(float(rng.choice(repeats)), float(self.expected[row]), float(self.regrets[row]), duration)
+        return Evaluation((float(rng.choice(repeats)),), float(self.regrets[row]), duration)
 
 
 def _grid(options: NasBench201 | FcNet | HpobenchMlp, sign: float = 1.0) -> Callable[[DataSource], Recorded]:

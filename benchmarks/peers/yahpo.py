@@ -36,7 +36,7 @@ class Training(WholeSpace):
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         value = float(self.curves.curve(point)[-1])
-        return Evaluation(value, value, self.curves.regret(value))
+        return Evaluation((value,), self.curves.regret(value))
 
 
 def load_training(name: str, source: DataSource) -> Training:
@@ -100,7 +100,7 @@ class Learner(WholeSpace):
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         value = float(self.surrogate.accuracies(self.task, [point])[0])
         best, median = self.surrogate.optimum(self.task)
-        return Evaluation(value, value, (best - value) / (best - median))
+        return Evaluation((value,), (best - value) / (best - median))
 
 
 class Surrogate:

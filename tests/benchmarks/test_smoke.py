@@ -3,6 +3,7 @@
 import copy
 import csv
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bbkb.objectives.parameters import Range, Space
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from bbkb.workers.messages import Attempt, Report, TrialStopped, TrialSucceeded
@@ -22,6 +24,10 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.mutants import mutants, mutated
 from benchmarks.papers.__main__ import main as papers
 from benchmarks.peers.__main__ import main as peers
+from benchmarks.peers.engineering import DESIGNS
+from benchmarks.peers.methods import make_method
+from benchmarks.peers.problems import Evaluation, Point, Several, WholeSpace
+from benchmarks.peers.search import search
 from benchmarks.speed import measure
 from benchmarks.speed.measure import load
 
@@ -34,6 +40,35 @@ def test_peers_runs_each_search_once(tmp_path: Path) -> None:
     again = CliRunner().invoke(app_of(peers), [*options, *sizes], catch_exceptions=False)
     assert "seed 1" not in again.output
     assert (tmp_path / "results" / "regret-functions-w2-t8.csv").is_file()
+
+
+@dataclass(frozen=True)
+class Plane(WholeSpace):
+    """Both coordinates are maximized; their sum is at most 1."""
+
+    space: Space = field(default_factory=lambda: {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)})
+    several = Several(2, 1, lambda results: 1.0 - max(sum(r.rewards or ()) if r.is_feasible else 0.0 for r in results))
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        x, y = float(str(point["x"])), float(str(point["y"]))
+        return Evaluation((x, y), 0.0, margins=(x + y - 1.0,))
+
+
+@pytest.mark.parametrize("method", ["bbkb", "random", "tpe", "nsga-ii"])
+def test_peers_search_for_several_objectives_and_a_constraint(method: str) -> None:
+    problem = Plane()
+    found = search(problem, make_method(method, problem, 0, {}), 2, 20, 0, ("plane", method)).recommended
+    assert sorted(found, reverse=True) == list(found)
+    assert 0.0 <= found[-1] < 0.5
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_a_design_has_two_or_three_finite_objectives(name: str) -> None:
+    design = DESIGNS[name]
+    largest = [p.high if isinstance(p, Range) else float(str(p.levels[-1])) for p in design.parameters]
+    values = np.array(design.of(largest))
+    assert len(values) == int(name[2])
+    assert np.isfinite(values).all()
 
 
 def test_peers_names_an_unknown_problem(tmp_path: Path) -> None:
