@@ -65,8 +65,8 @@ _HARTMANN_P = 1e-4 * np.array(
 _HARTMANN_C = np.array([1.0, 1.2, 3.0, 3.2])
 
 
-def hartmann(x: Floats) -> Floats:
-    distance = (_HARTMANN_A * (x[:, None, :] - _HARTMANN_P) ** 2).sum(axis=2)
+def hartmann(x: Floats, a: Floats = _HARTMANN_A, p: Floats = _HARTMANN_P) -> Floats:
+    distance = (a * (x[:, None, :] - p) ** 2).sum(axis=2)
     value: Floats = -(np.exp(-distance) @ _HARTMANN_C)
     return value
 

@@ -36,7 +36,7 @@ EXPERIMENTS = tuple(f"{_PREFIX}{name}" for name in (*_LOOKED_UP, *_EMULATED))
 _MIXTURES = ("photo_pce10",)  # only the shares of the parameters in their sum have an effect
 _NOISE = 0.1  # standard deviation of the noise, in units of that of the results
 _TREES, _LEAF = 60, 2  # the number of trees, and the fewest records of a leaf
-_SAMPLE = 2**14
+_SAMPLE = 2**12
 
 
 @dataclass(frozen=True, eq=False)

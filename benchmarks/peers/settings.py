@@ -9,10 +9,10 @@ from bbkb.objectives.errors import did_you_mean
 from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import numbers, parts
-from benchmarks.peers import fronts, functions, olympus, yahpo
+from benchmarks.peers import fronts, functions, odd, olympus, trainings, yahpo
 from benchmarks.peers.engineering import DESIGNS
 from benchmarks.peers.functions import NOISE, SHAPES, Function
-from benchmarks.peers.problems import Problem
+from benchmarks.peers.problems import Group, Problem
 from benchmarks.peers.tables import TABLES, load_table
 
 _NOISY = "-noisy"
@@ -31,17 +31,31 @@ SETS: Mapping[str, tuple[str, ...]] = {
         for suite, dimensions in functions.DIMENSIONS.items()
         for dimension in dimensions
     },
-    "lcbench": yahpo.TRAININGS,
+    "lcbench": yahpo.LCBENCH,
     "rbv2": yahpo.LEARNERS,
     "rbv2-others": yahpo.OTHER_LEARNERS,
     "olympus": olympus.EXPERIMENTS,
+    "trainings": trainings.TRAININGS,
+    "odd": odd.PROBLEMS,
+    "odd-noisy": odd.NOISY,
     "engineering": tuple(DESIGNS),
     **{form: tuple(f"{name}-{form}" for name in fronts.CONSTRAINED) for form in fronts.FORMS},
 }
-SUITES = (  # not in `all`
-    *(*functions.DIMENSIONS, "lcbench", "rbv2", "rbv2-others", "olympus"),
-    *("engineering", *fronts.FORMS),
-)
+SUITES: Mapping[str, Group] = {  # not in `all`
+    "bbob": Group.BBOB,
+    "mixint": Group.MIXINT,
+    "lcbench": Group.LCBENCH,
+    "rbv2": Group.RBV2,
+    "rbv2-others": Group.RBV2,
+    "olympus": Group.OLYMPUS,
+    "trainings": Group.TRAININGS,
+    "odd-noisy": Group.ODD_NOISY,  # some of `odd`
+    "odd": Group.ODD,
+    "engineering": Group.ENGINEERING,
+    "margins": Group.MARGINS,
+    "violations": Group.VIOLATIONS,
+    "total": Group.TOTAL,
+}
 
 
 @dataclass(frozen=True)
@@ -64,12 +78,16 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
     """The problem of this name. Raises ObjectiveError if its data are not available."""
     if name in TABLES:
         return load_table(name, source)
-    if name in yahpo.TRAININGS:
-        return yahpo.load_training(name, source)
+    if name in yahpo.LCBENCH:
+        return yahpo.load_curves(name, source)
     if name in (*yahpo.LEARNERS, *yahpo.OTHER_LEARNERS):
         return yahpo.load_learner(name, source)
     if name in olympus.EXPERIMENTS:
         return olympus.load_experiment(name, source)
+    if name in trainings.TRAININGS:
+        return trainings.load_training(name)
+    if name in odd.PROBLEMS:
+        return odd.load_odd(name, seed)
     if name.startswith(tuple(functions.DIMENSIONS)):
         return functions.load_bbob(name, seed)
     if name in DESIGNS or name.partition("-")[2] in fronts.FORMS:

@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 from benchmarks.peers.cache import Key, common
 from benchmarks.peers.problems import Group
 from benchmarks.peers.search import MARKS, Record
-from benchmarks.peers.settings import SETS, Setting
+from benchmarks.peers.settings import SETS, SUITES, Setting
 from benchmarks.peers.tables import TABLES
 from benchmarks.tables import Cell, Floats, Table
 
@@ -94,18 +94,13 @@ def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
 
 Measure = Callable[[Record], float]
 
-_SUITES = {
-    "bbob": Group.BBOB,
-    "mixint": Group.MIXINT,
-    "lcbench": Group.LCBENCH,
-    "rbv2": Group.RBV2,
-    "olympus": Group.OLYMPUS,
-    "engineering": Group.ENGINEERING,
-    "margins": Group.MARGINS,
-    "violations": Group.VIOLATIONS,
-    "total": Group.TOTAL,
-}
-_LOGARITHMIC = (Group.FUNCTIONS, Group.NOISY, Group.BBOB, Group.MIXINT)  # logarithms of their regrets are shown
+_LOGARITHMIC = (
+    Group.FUNCTIONS,
+    Group.NOISY,
+    Group.BBOB,
+    Group.MIXINT,
+    Group.ODD,
+)  # logarithms of their regrets are shown
 BASE = "tpe"  # the method that differences refer to
 
 
@@ -113,7 +108,7 @@ def group_of(problem: str) -> Group:
     """The group of the problem with this name."""
     if problem in TABLES:
         return Group.TABLES
-    for suite, group in _SUITES.items():
+    for suite, group in SUITES.items():
         if problem in SETS[suite]:
             return group
     return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS

@@ -21,11 +21,11 @@ from bbkb.objectives.sampling import make_candidates
 from benchmarks.curves.problems import LCBENCH_TASKS, CurveProblem, load_lcbench, load_surrogate
 from benchmarks.peers.problems import Evaluation, Point, WholeSpace
 
-TRAININGS = tuple(f"lcbench-{task}" for task in LCBENCH_TASKS)
+LCBENCH = tuple(f"lcbench-{task}" for task in LCBENCH_TASKS)
 
 
 @dataclass(frozen=True, eq=False)
-class Training(WholeSpace):
+class Curves(WholeSpace):
     """One task of LCBench."""
 
     curves: CurveProblem  # its learning curves; the last value of each is its result
@@ -39,9 +39,9 @@ class Training(WholeSpace):
         return Evaluation((value,), self.curves.regret(value))
 
 
-def load_training(name: str, source: DataSource) -> Training:
-    """The problem `name` of TRAININGS."""
-    return Training(load_lcbench(name.removeprefix("lcbench-"), source))
+def load_curves(name: str, source: DataSource) -> Curves:
+    """The problem `name` of LCBENCH."""
+    return Curves(load_lcbench(name.removeprefix("lcbench-"), source))
 
 
 LEARNER_TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Range, Space
 from bbkb.objectives.reference import DataSource
+from bbkb.objectives.sampling import make_candidates
 from bbkb.orchestrator.errors import UserError
 from bbkb.workers.messages import Attempt, Report, TrialStopped, TrialSucceeded
 from benchmarks import bench, counts, frozen
@@ -23,6 +25,7 @@ from benchmarks.curves.campaign import TrainingExecutor
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.mutants import mutants, mutated
 from benchmarks.papers.__main__ import main as papers
+from benchmarks.peers import odd
 from benchmarks.peers.__main__ import main as peers
 from benchmarks.peers.engineering import DESIGNS
 from benchmarks.peers.methods import make_method
@@ -69,6 +72,42 @@ def test_a_design_has_two_or_three_finite_objectives(name: str) -> None:
     values = np.array(design.of(largest))
     assert len(values) == int(name[2])
     assert np.isfinite(values).all()
+
+
+def _write_experiment(folder: Path, name: str, kind: str, rows: str) -> None:
+    """Write an Olympus data set with two parameters."""
+    folder.mkdir(exist_ok=True)
+    parameters = [{"name": parameter, "type": kind} for parameter in "xy"]
+    (folder / f"dataset_{name}.config.json").write_text(
+        json.dumps({"parameters": parameters, "default_goal": "minimize"})
+    )
+    (folder / f"dataset_{name}.data.csv").write_text(rows)
+
+
+def test_peers_runs_tables_emulators_trainings_and_failing_evaluations(tmp_path: Path) -> None:
+    _write_experiment(tmp_path / "olympus", "perovskites", "categorical", "a,c,1.5\na,d,2\nb,c,1\nb,d,4\n")
+    _write_experiment(tmp_path / "olympus", "snar", "continuous", "0,0,1\n0,2,3\n2,0,2\n2,2,5\n1,1,0\n")
+    problems = ("olympus-perovskites", "olympus-snar", "training-knn-reg-diabetes", "odd-failing-at-random", "odd-tree")
+    options = ["--problems", ",".join(problems), "--methods", "bbkb", "--data", str(tmp_path), "--out", str(tmp_path)]
+    sizes = ["--workers", "2", "--evaluations", "8", "--seeds", "1"]
+    CliRunner().invoke(app_of(peers), [*options, *sizes], catch_exceptions=False)
+    records = [json.loads(line) for line in (tmp_path / "bbkb.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [record["problem"] for record in records] == list(problems)
+    assert records[0]["recommended"][-1] == 0.0
+    assert all(np.isfinite(record["regrets"]).all() for record in records)
+
+
+def test_peers_names_the_missing_file_of_an_experiment(tmp_path: Path) -> None:
+    arguments = ["--problems", "olympus-snar", "--data", str(tmp_path), "--out", str(tmp_path)]
+    with pytest.raises(ObjectiveError, match=r"olympus/dataset_snar.config.json must be in the data folder"):
+        CliRunner().invoke(app_of(peers), arguments, catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", odd.PROBLEMS)
+def test_no_point_of_an_odd_problem_is_better_than_its_optimum(name: str) -> None:
+    problem = odd.load_odd(name, seed=3)
+    drawn = make_candidates(problem.space, 64, at_center=True)
+    assert min(problem.of(drawn.parameters(row)) for row in range(len(drawn))) > -1e-6
 
 
 def test_peers_names_an_unknown_problem(tmp_path: Path) -> None:
