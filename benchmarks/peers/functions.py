@@ -1,4 +1,4 @@
-"""Continuous functions, minimized.
+"""Functions, minimized.
 
 The definitions of SHAPES are those of Surjanovic and Bingham's Virtual Library of Simulation
 Experiments. Parameters are in [0, 1]. The seed shifts the optimum: the function is evaluated at

@@ -22,9 +22,9 @@ _PREFIX = "odd-"
 _SAMPLE = 2**11  # drawn for the median
 _STREAM = 77
 
-
 Rng = np.random.Generator
 Noise = Callable[[Point, float, Rng], float]
+Fails = Callable[[Point, Rng], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Odd(WholeSpace):
     space: Space
     of: Callable[[Point], float]
     noise: Noise | None = None  # added to a value
-    fails: Callable[[Point, Rng], bool] | None = None
+    fails: Fails | None = None
 
     @property
     def is_deterministic(self) -> bool:
@@ -67,8 +67,8 @@ def _x(point: Point, dimension: int) -> Floats:
     return np.array([point[f"x{place}"] for place in range(dimension)], np.float64)
 
 
-def _numeric(space: Space, of: Vector, noise: Noise | None = None) -> Odd:
-    return Odd(space, lambda point: of(_x(point, len(space))), noise)
+def _numeric(space: Space, of: Vector, noise: Noise | None = None, fails: Fails | None = None) -> Odd:
+    return Odd(space, lambda point: of(_x(point, len(space))), noise, fails)
 
 
 def _bowl(center: Floats, weights: Floats | float = 1.0) -> Vector:
@@ -220,13 +220,12 @@ def _failing_half_space(rng: Rng) -> Odd:
     edge = float(np.quantile(points @ normal, 0.8))
     inside = points[np.all(np.abs(points - 0.5) < 0.3, axis=1)]
     center = inside[np.abs(inside @ normal - edge + 0.02).argmin()]
-    of = _bowl(center)
-    return Odd(_box(4), lambda point: of(_x(point, 4)), fails=lambda point, rng: bool(_x(point, 4) @ normal > edge))
+    return _numeric(_box(4), _bowl(center), fails=lambda point, rng: bool(_x(point, 4) @ normal > edge))
 
 
 def _failing_at_random(rng: Rng) -> Odd:
     of = _bowl(rng.uniform(0.2, 0.8, 4), np.array([1.0, 2.0, 4.0, 8.0]))
-    return Odd(_box(4), lambda point: of(_x(point, 4)), fails=lambda point, rng: rng.random() < 0.2)
+    return _numeric(_box(4), of, fails=lambda point, rng: rng.random() < 0.2)
 
 
 def _failing_level(rng: Rng) -> Odd:
@@ -273,7 +272,8 @@ def _noisy_grid(rng: Rng) -> Odd:
     return _numeric(_box(3, 0, 9, integer=True), lambda x: of(x / 9.0), _gaussian(0.5))
 
 
-_NOISY: Mapping[str, Callable[[Rng], Odd]] = {
+_Maker = Callable[[Rng], Odd]
+_NOISY: Mapping[str, _Maker] = {
     "noisy-hartmann3": partial(_shifted, _hartmann3, 3, _gaussian(1.93)),
     "noisy-branin": partial(_shifted, _branin, 2, _gaussian(150.0)),
     "noisy-hartmann6": partial(_shifted, _hartmann6, 6, _gaussian(0.33)),
@@ -286,7 +286,7 @@ _NOISY: Mapping[str, Callable[[Rng], Odd]] = {
     "heavy-tails": partial(_shifted, _hartmann3, 3, lambda point, value, rng: 0.1 * rng.standard_t(1.5)),
     "outliers": partial(_bowl4, lambda point, value, rng: rng.exponential(100.0) if rng.random() < 0.1 else 0.0),
 }
-_EXACT: Mapping[str, Callable[[Rng], Odd]] = {
+_EXACT: Mapping[str, _Maker] = {
     "forrester": _forrester,
     "gramacy-and-lee": _gramacy_and_lee,
     "learning-rate": _learning_rate,
