@@ -171,13 +171,13 @@ def _by_evaluations(setting: Setting, group: Group, results: Found, counts: Sequ
 
 def _by_problem(setting: Setting, group: Group, results: Found) -> Table:
     keys = common(results)
-    names = list(dict.fromkeys(problem for problem, _ in keys))
     rows: list[tuple[Cell, ...]] = []
-    for method, records in results.items():
-        keys_by_name = [[key for key in keys if key[0] == name] for name in names]
-        rows.append((method, *(mean_of(records, those, _after(setting.evaluations, group)) for those in keys_by_name)))
+    for name in dict.fromkeys(problem for problem, _ in keys):
+        searches = [key for key in keys if key[0] == name]
+        measure = _after(setting.evaluations, group)
+        rows.append((name, *(mean_of(records, searches, measure) for records in results.values())))
     title = f"{setting}: {_unit(group)} after {setting.evaluations} evaluations, problem by problem"
-    return Table(_name("problems", setting, group), title, ("method", *names), rows)
+    return Table(_name("problems", setting, group), title, ("problem", *results), rows)
 
 
 def _differences(setting: Setting, group: Group, results: Found, counts: Sequence[int]) -> Table:
