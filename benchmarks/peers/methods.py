@@ -1,4 +1,4 @@
-"""The methods by name: the strategies of this project, uniform draws, and Optuna.
+"""The methods by name: the strategies of this project, uniform draws, Optuna and Vizier.
 
 The library of a peer is imported when it is used, so each is optional. Methods that draw one
 parameter after the other use that a space lists a parameter after the one that it depends on, and
@@ -30,8 +30,10 @@ _LIBRARIES: Mapping[str, tuple[str, ...]] = {
     "cma-es": ("optuna", "cmaes"),
     "gp-sampler": ("optuna", "torch"),
     "nsga-ii": ("optuna",),
+    "vizier": ("vizier", "jax"),
 }
 PEERS = ("random", *_LIBRARIES)
+_VIZIER = "pip install 'google-vizier[jax,algorithms]==0.1.24' jax==0.4.38 flax==0.10.2 optax==0.2.4 chex==0.1.88"
 
 
 class Ours:
@@ -137,15 +139,22 @@ def known_methods(names: tuple[str, ...], own_strategies: Mapping[str, Options])
             raise UserError(f"--methods must be some of {','.join(choices)}, got {name!r}{did_you_mean(name, choices)}")
         missing = [library for library in _LIBRARIES.get(name, ()) if find_spec(library) is None]
         if missing:
-            remedy = f"in a clone, pip install '.[peers]' (or pip install {missing[0]}), or leave it out of --methods"
-            raise UserError(f"--methods: {name} needs {', '.join(missing)}, which is not installed; {remedy}")
+            remedy = (
+                _VIZIER if name == "vizier" else f"in a clone, pip install '.[peers]' (or pip install {missing[0]})"
+            )
+            raise UserError(
+                f"--methods: {name} needs {', '.join(missing)}, which is not installed; "
+                f"{remedy}, or leave it out of --methods"
+            )
 
 
 def is_applicable(name: str, problem: Problem) -> bool:
     """Return whether the method can search the problem: CMA-ES needs a space of real numbers and one
-    objective, NSGA-II is for the others."""
+    objective, as Vizier does, NSGA-II is for the others."""
     if name == "nsga-ii":
         return problem.several is not None
+    if name == "vizier":
+        return problem.several is None
     if name != "cma-es":
         return True
     parameters = problem.space.values()
@@ -157,6 +166,10 @@ def make_method(name: str, problem: Problem, seed: int, own_strategies: Mapping[
     """The method `name`; `own_strategies`: strategies of this project with options, by their labels."""
     if name == "random":
         return Uniform(problem, seed)
+    if name == "vizier":
+        from benchmarks.peers.of_vizier import OfVizier
+
+        return OfVizier(problem, seed)
     if name in _LIBRARIES:
         from benchmarks.peers.of_optuna import OfOptuna
 
