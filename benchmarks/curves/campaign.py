@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, count
+from itertools import accumulate, count
 from typing import Any
 
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
@@ -212,8 +212,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> None:
     store = EventStore(run.place)
     try:
         writer = take(store, run.name, settings=as_text(settings))
-        created, later_events = run.stream(store)
-        engine = replay(parts.problem, chain((created,), later_events))
+        engine = replay(parts.problem, store.read(run.name))
         opened = SessionOpened(
             time=executor.now(),
             epoch=writer.epoch,

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from bbkb.orchestrator.bandit.results import Observation
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
@@ -97,6 +98,7 @@ class _Simulation:
     queue: deque[tuple[int, int]] = field(default_factory=deque)
     idle: list[int] = field(default_factory=list)
     picks: list[PickedTrial] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)  # of the batch
     outcomes: int = 0
     epoch: int = 0
     rounds: int = 0
@@ -125,6 +127,7 @@ class _Simulation:
 
     def _batch(self) -> None:
         self.rounds += 1
+        self.observations.clear()
         first, size = len(self.picks), min(2 + 3 * self.rounds // 2, self.log.trials - len(self.picks))
         self.picks += [self._pick(first + i) for i in range(size)]
         self.now += 0.05
@@ -142,6 +145,7 @@ class _Simulation:
         self.events.append(
             ModelRefreshed(
                 time=self.now, round=self.rounds, trials=tuple(range(first, first + size)),
+                observations=tuple(self.observations),
                 dictionary_size=int(12 * np.log1p(len(self.picks))), record={}, seconds=0.2,
             )
         )  # fmt: skip
@@ -175,11 +179,14 @@ class _Simulation:
         self.idle.append(worker)
         self.outcomes += 1
         is_lost = self.rng.random() < self.log.failure_share
-        self.events.append(
-            self._failure(started, worker, trial, attempt)
-            if is_lost
-            else self._success(started, worker, trial, attempt)
-        )
+        make = self._failure if is_lost else self._success
+        event = make(started, worker, trial, attempt)
+        self.events.append(event)
+        if isinstance(event, TrialSucceeded):
+            reward = event.value if self.log.direction == "maximize" else -event.value
+            self.observations.append(Observation(self.picks[trial].arm, reward))
+        elif event.is_final:
+            self.observations.append(Observation(self.picks[trial].arm, None))
         if self.epoch < self.log.sessions and self.outcomes >= self.epoch * self.log.trials / self.log.sessions:
             self.now += 3600.0  # killed here, and resumed an hour later
             self._open()

@@ -1,6 +1,7 @@
 """Each strategy in a complete campaign: its log, its budget, single pulls when it is sequential, and values up to the
 largest float."""
 
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable
@@ -26,9 +27,10 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.engine.engine import Problem, replay
 from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.store.store import EventStore
 from tests.examples import spread
 from tests.orchestrator.fakes import Campaign, Parabola
-from tests.orchestrator.runs import history_of, tune_here
+from tests.orchestrator.runs import check_rebuilt, history_of, tune_here
 
 EVALUATIONS = 25
 
@@ -59,6 +61,8 @@ def most_at_once(events: list[Event]) -> int:
 def test_log_restores_the_state_of_the_strategy_and_shows_that_its_rules_held(tmp_path: Path, name: str) -> None:
     problem, events, driver = run(tmp_path, name)
     assert replay(problem, events).model == driver.recorder.engine.model
+    with contextlib.closing(EventStore(tmp_path / "campaign.sqlite")) as store:
+        check_rebuilt(problem, store, "c", every=29)
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert len(picks) == EVALUATIONS
     failed = [event.trial for event in events if isinstance(event, TrialFailed) and event.is_final]

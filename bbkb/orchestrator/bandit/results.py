@@ -4,7 +4,6 @@ This module does not import numpy, so that commands that only read a log start q
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Self
@@ -102,9 +101,9 @@ class CurveUpdate:
     """The state of the trainings before the next `tell` of a strategy."""
 
     # the curves of the running, stopped and finished trials that reported since the last update
-    curves: Sequence[TrialCurve]
+    curves: tuple[TrialCurve, ...]
     # all trials that were stopped and may be continued; their configurations are not started again
-    paused: Sequence[int]
+    paused: tuple[int, ...]
     last_step: int | None = None  # the step at which a training ends, if it is given
     # whether `ask` may or must choose paused trials; if it may not, the caller continues them
     compete: Turn = Turn.BY_BOUND

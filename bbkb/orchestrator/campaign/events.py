@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from bbkb.objectives.parameters import Scalar
+from bbkb.orchestrator.bandit.results import CurveUpdate, Observation
 from bbkb.orchestrator.campaign.settings import Recorded
 from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.orchestrator.wording import plural, rounded
@@ -311,12 +312,15 @@ class Recommendation:
 class ModelRefreshed:
     """The strategy learned these finished trials.
 
-    `record` contains its random draws, such as the dictionary.
+    `observations` and `curves` are all that it learned, known results included, and `record` contains its random
+    draws, such as the dictionary. A resume therefore rebuilds the model without the events of single trials.
     """
 
     time: float
     round: int
     trials: tuple[int, ...]
+    observations: tuple[Observation, ...] = ()
+    curves: CurveUpdate | None = None  # None if there are none, or the strategy learns none
     dictionary_size: int
     record: Mapping[str, Any]
     seconds: float

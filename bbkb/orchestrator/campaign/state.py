@@ -287,6 +287,7 @@ class Session(Section):
     failed: int = 0  # trials whose last attempt failed
     first_failure: str = ""  # kind and message; empty exactly while `failed` is 0
     last_outcome: float | None = None  # when the newest outcome arrived
+    without_outcome: int = 0  # the number of sessions in a row before this one in which no attempt has ended
     # attempts that ended while the strategy computed: since its newest choice, and the recent maximum before
     ended_meanwhile: int = 0
     burst: float = 0.0

@@ -414,7 +414,11 @@ def _open_session(draft: Draft, event: events.SessionOpened) -> None:
     draft.running = {trial: run for trial, run in running.items() if trial in adopted}
     lost = [run.trial.again for trial, run in sorted(running.items()) if trial not in adopted]
     draft.backlog = draft.backlog.with_first(lost)
-    draft.session = Session(epoch=event.epoch, slots=event.slots, dispatched=len(draft.running))
+    session = draft.before.session
+    without_outcome = session.without_outcome + 1 if session.epoch and session.last_outcome is None else 0
+    draft.session = Session(
+        epoch=event.epoch, slots=event.slots, dispatched=len(draft.running), without_outcome=without_outcome
+    )
     draft.computation = None
     draft.batch.stalled = ""
     latest = event.time + LONGEST_PAUSE_SECONDS

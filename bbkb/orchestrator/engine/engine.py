@@ -8,7 +8,7 @@ fits nothing.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -99,19 +99,34 @@ def strategy_errors(activity: str) -> Iterator[None]:
         raise CampaignError(f"{reason}\n{trace_of(error)}") from error
 
 
-def replay(problem: Problem, events: Iterable[Event]) -> "Engine":
-    """Return the engine after the events of a log. Raises StoreError if one cannot follow the events
-    before it."""
+# the kinds of events that change the model or the candidates of a campaign
+OF_MODEL = frozenset({"campaign_created", "existing_taken", "session_opened", "model_refreshed", "candidates_grown"})
+
+
+def replay(
+    problem: Problem, events: Iterable[Event], of_model: Iterable[Event] = (), state: CampaignState | None = None
+) -> "Engine":
+    """Return the engine after the events of a log.
+
+    `state` is the campaign's after its first events, if it is known. Of these events, only those `of_model` are then
+    needed, whose kinds are `OF_MODEL`; `events` are those that follow.
+
+    Raises StoreError if an event cannot follow the events before it.
+    """
     engine = problem.engine()
+    for event in of_model:
+        restore_recorded(engine.restore_model, event)
+    if state is not None:
+        engine.state = state
     for event in events:
-        restore_recorded(engine, event)
+        restore_recorded(engine.restore, event)
     return engine
 
 
-def restore_recorded(engine: "Engine", event: Event) -> None:
-    """Restore the engine after an event of a log. Raises StoreError if it cannot follow the events before it."""
+def restore_recorded(restore: Callable[[Event], None], event: Event) -> None:
+    """Call a method of an engine with an event of a log. Raises StoreError if it cannot follow the events before it."""
     try:
-        engine.restore(event)
+        restore(event)
     except (BbkbError, MemoryError):  # caused by recorded settings, or by this machine
         raise
     except Exception as error:
@@ -240,7 +255,8 @@ class Engine:
         state = apply(self.state, event)
         grown = self._grown(event)
         log.append(event)
-        self._move(event, state, grown)
+        self._move(event, grown)
+        self.state = state
 
     def restore(self, event: Event) -> None:
         """Apply `event`, which was read from a log or a file. Draws, fits and decides nothing.
@@ -248,30 +264,33 @@ class Engine:
         Raises CampaignError if the strategy cannot append candidates, and other errors if `event` cannot
         follow the events before it.
         """
+        self.restore_model(event)
+        self.state = apply(self.state, event)
+
+    def restore_model(self, event: Event) -> None:
+        """Apply `event` to the model and the candidates only. Raises as `restore` does."""
         grown = self._grown(event)
         if isinstance(event, ModelRefreshed):
-            observations = [*self.observations_of(event.trials, self.state), *self.state.existing_observations]
-            self.model = self.strategy.restore(self._with_curves(self.state), observations, event.record)
-        self._move(event, apply(self.state, event), grown)
+            self.model = self.strategy.restore(self._with_curves(event.curves), event.observations, event.record)
+        self._move(event, grown)
 
     def learned(self, command: Tell | Begin, state: CampaignState) -> StrategyState:
         """Return the strategy's state after it has learned the results in `command`."""
         if isinstance(command, Begin):
             begun: StrategyState = begin(self.strategy, self.model, command.existing, self.rng(BEGIN))
             return begun
-        observations = self.observations_of((one.trial for one in command.finished), state)
         rng = self.rng(TELL, state.refresh.round + 1)
-        after: StrategyState = self.strategy.tell(self._with_curves(state), observations, rng)
+        before = self._with_curves(self._curve_update(state))
+        after: StrategyState = self.strategy.tell(before, self._observations(command), rng)
         return after
 
-    def observations_of(self, trials: Iterable[int], state: CampaignState) -> list[Observation]:
-        """Return the observations of these trials, in the order in which they finished."""
-        learned = set(trials)
-        return [
+    def _observations(self, command: Tell | Begin) -> tuple[Observation, ...]:
+        if isinstance(command, Begin):
+            return command.existing
+        return tuple(
             replace(one.observation, is_existing=True) if one.trial in self._told else one.observation
-            for one in state.finished
-            if one.trial in learned
-        ]
+            for one in command.finished
+        )
 
     def picked(self, picks: Sequence[Pick]) -> tuple[PickedTrial, ...]:
         """Return the new trials of `picks`, with the next indices, and with their parameters, reasons
@@ -298,6 +317,8 @@ class Engine:
             time=0.0,
             round=state.refresh.round + 1,
             trials=() if isinstance(command, Begin) else tuple(one.trial for one in command.finished),
+            observations=self._observations(command),
+            curves=None if isinstance(command, Begin) else self._curve_update(state),
             dictionary_size=len(model.dictionary),
             record=self.strategy.recorded(model),
             seconds=0.0,
@@ -307,17 +328,21 @@ class Engine:
         )
         return Refitted(model, event)
 
-    def _with_curves(self, state: CampaignState) -> StrategyState:
+    def _curve_update(self, state: CampaignState) -> CurveUpdate | None:
         trainings = state.trainings
         if not trainings.learned_curves or not isinstance(self.strategy, LearnsCurves):
-            return self.model
-        update = CurveUpdate(
+            return None
+        return CurveUpdate(
             trainings.learned_curves,
             trainings.learned_paused,
             state.settings.last_step,
             turn_of_stopped_trials(state),
             first_learned_step(state),
         )
+
+    def _with_curves(self, update: CurveUpdate | None) -> StrategyState:
+        if update is None or not isinstance(self.strategy, LearnsCurves):
+            return self.model
         with_curves: StrategyState = self.strategy.with_curves(self.model, update)
         return with_curves
 
@@ -371,13 +396,15 @@ class Engine:
     def _arms(self) -> Arms:
         return self.pool.arms(self.strategy, self.is_deterministic).with_goals(self.goals)
 
-    def _move(self, event: Event, state: CampaignState, grown: tuple[StrategyState, Pool] | None) -> None:
+    def _move(self, event: Event, grown: tuple[StrategyState, Pool] | None) -> None:
         if grown is not None:
             self.model, self.pool = grown
         if isinstance(event, BatchChosen) and event.reason == TOLD:
             self._told.update(pick.trial for pick in event.picks)
-        is_deterministic = state.settings.objective.deterministic
-        if isinstance(event, CampaignCreated | SessionOpened) and is_deterministic != self.is_deterministic:
+        if not isinstance(event, CampaignCreated | SessionOpened):
+            return
+        is_deterministic = event.settings.objective.deterministic
+        if is_deterministic != self.is_deterministic:
             self.is_deterministic = is_deterministic
             model: Any = self.model
             if isinstance(event, CampaignCreated):
@@ -386,7 +413,6 @@ class Engine:
                 now = self._arms().layout
                 layout = replace(layout, repeats=now.repeats, is_deterministic=now.is_deterministic)
                 self.model = replace(model, layout=layout)
-        self.state = state
 
 
 def _number_or_none(number: float) -> float | None:

@@ -51,7 +51,7 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
                 differences.append(f"event {position}: {'; '.join(texts)}")
         if isinstance(event, BatchChosen) and event.picks:
             last_choice = event
-        restore_recorded(engine, event)
+        restore_recorded(engine.restore, event)
     return Replayed(engine, until or len(events), last_choice, repeated, tuple(differences))
 
 

@@ -424,7 +424,7 @@ def _update(history: History, event: events.Event) -> None:
             trials.extend(TrialRow(pick, number, place) for place, pick in enumerate(event.picks, start=1))
             _give_up(history, event.gives_up)
         case events.ModelRefreshed():
-            history.refreshes.append(event)
+            history.refreshes.append(replace(event, observations=(), curves=None))
         case events.CandidatesGrown():
             history.appended += event.size
         case events.TrialsDispatched():

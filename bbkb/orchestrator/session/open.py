@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from bbkb.objectives.objective import Candidates
@@ -26,7 +25,7 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.policy import Close
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
-from bbkb.orchestrator.engine.engine import replay
+from bbkb.orchestrator.engine.engine import OF_MODEL, Engine, Problem, replay
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.build import Parts, build, remark_on_reports, with_training
 from bbkb.orchestrator.session.driver import Driver
@@ -34,9 +33,10 @@ from bbkb.orchestrator.session.evaluations import Places, check_trial_folders, p
 from bbkb.orchestrator.session.executors import make_executor, unenforced_limits
 from bbkb.orchestrator.session.recorder import user_command
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.store import runs
+from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
+from bbkb.orchestrator.store.store import EventStore
 
 if TYPE_CHECKING:
     from bbkb.workers.on_ray.actors import Allocation
@@ -169,10 +169,8 @@ def open_session(
             folders=run.trials if settings.workers.trial_folders else None,
             outputs=prepare_outputs(run) if has_folder else None,
         )
-        created, events = run.stream(store)
-        _check_unchanged(run, parts, created)
-        with blas_threads(1):
-            engine = replay(parts.problem, chain((created,), events))
+        _check_unchanged(run, parts, run.first(store))
+        engine = rebuild(parts.problem, store, run.name)
         campaign, traits = engine.state, settings.workers.traits
         executor = make_executor(settings, parts, run.name, campaign.clock.last_time, allocation)
         # the trials that workers still hold from an earlier session, or whose process died with it
@@ -197,6 +195,18 @@ def open_session(
         )
         driver.recorder.heard = resources.enter_context(user_command(settings.on_event, run, driver.status))
         return OpenSession(driver, opened, heartbeat, resources.pop_all())
+
+
+def rebuild(problem: Problem, store: EventStore, campaign: str) -> Engine:
+    """Return the engine after the events of a log. The newest snapshot has the campaign's state, and of the events
+    before it, only those that change the model or the candidates are decoded.
+
+    Raises StoreError if the log cannot be read, or is damaged anywhere.
+    """
+    position, state = snapshots.load(store, campaign)
+    of_model = store.read(campaign, until=position, kinds=OF_MODEL)
+    with blas_threads(1):
+        return replay(problem, store.read(campaign, after=position), of_model, state if position else None)
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:

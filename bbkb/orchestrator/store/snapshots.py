@@ -83,7 +83,7 @@ def current(run: Run, store: EventStore) -> CampaignState:
     position, state = load(store, run.name)
     first = store.rows(run.name, 0, limit=1)
     # a snapshot may remain of a log that is damaged or gone; the event is decoded only if something is wrong
-    if not position or not first or first[0].with_checksum(run.name, 0) != first[0]:
+    if not position or not first or first[0].checksum_after(run.name, 0) != first[0].checksum:
         run.first(store)
     events: Iterator[Event] = store.read(run.name, after=position)
     return functools.reduce(apply_recorded, events, state)

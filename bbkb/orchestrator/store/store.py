@@ -21,7 +21,7 @@ available database):
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
@@ -146,19 +146,21 @@ class Row(NamedTuple):
     body: str
     checksum: int = 0
 
-    def with_checksum(self, campaign: str, previous: int) -> "Row":
-        """Return the row with 63 bits of BLAKE2b over its columns and the previous checksum."""
-        content = f"{previous}\n{campaign}\n{self.position}\n{self.epoch}\n{self.kind}\n{self.body}"
+    def checksum_after(self, campaign: str, previous: int) -> int:
+        """Return 63 bits of BLAKE2b over the other columns and the previous checksum."""
+        position, epoch, kind, body, _ = self
+        content = f"{previous}\n{campaign}\n{position}\n{epoch}\n{kind}\n{body}"
         digest = blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()
-        return self._replace(checksum=int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS))
+        return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
 
 
 def rows_of(campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int) -> list[Row]:
     """Return the rows of events from `position` on, chained to the checksum `previous`."""
     rows = []
     for index, event in enumerate(events, start=position):
-        rows.append(Row(index, epoch, event.kind, body_of(event)).with_checksum(campaign, previous))
-        previous = rows[-1].checksum
+        row = Row(index, epoch, event.kind, body_of(event))
+        previous = row.checksum_after(campaign, previous)
+        rows.append(row._replace(checksum=previous))
     return rows
 
 
@@ -271,18 +273,27 @@ class EventStore:
         with self._reading() as connection:
             return self._end(connection, campaign)[0]
 
-    def read(self, campaign: str, after: int = 0) -> Iterator[Event]:
-        """Yield the events in order from position `after` on. Raises StoreError for damage or a
-        gap."""
+    def read(
+        self, campaign: str, after: int = 0, until: int | None = None, kinds: Collection[str] | None = None
+    ) -> Iterator[Event]:
+        """Yield the events in order from position `after` on, and only those before `until` and of these `kinds` if
+        they are given.
+
+        Every event is compared with its checksum, also one that is not yielded. Raises StoreError for damage or a gap.
+        """
         with self._reading() as connection:
             length, head = self._end(connection, campaign)
+        end = length if until is None else min(until, length)
         position = after
-        previous, page = self._rows_from(campaign, after) if after < length else (head, [])
+        previous, page = self._rows_from(campaign, after) if after < end else (head, [])
         while page:
-            for row in page:
+            for row in page if until is None else page[: until - position]:
                 if row.position != position:
                     raise self._missing_error(campaign, position)
-                yield self.event(campaign, row, previous)
+                if kinds is None or row.kind in kinds:
+                    yield self.event(campaign, row, previous)
+                elif row.checksum_after(campaign, previous) != row.checksum:
+                    raise self._changed_error(campaign, row)
                 position += 1
                 previous = row.checksum
                 if position == length and previous != head:
@@ -290,17 +301,17 @@ class EventStore:
                         f"the log of {campaign!r} in {self.name} does not end with the event that was written last: "
                         "it is damaged"
                     )
-            page = self.rows(campaign, position) if len(page) >= PAGE else []
-        if position < length:
+            page = self.rows(campaign, position) if len(page) >= PAGE and position != until else []
+        if position < end:
             raise self._missing_error(campaign, position)
 
     def rows(self, campaign: str, position: int, limit: int = PAGE) -> list[Row]:
         """Return at most `limit` rows from `position` on, without checking them."""
         wanted = {"campaign": campaign, "position": position, "limit": limit}
         with self._reading() as connection:
-            rows = [Row(*record) for record in _run(connection, _ROWS, wanted)]
-        for row in rows:
-            self._check_whole("position", row.position)
+            rows = list(map(Row._make, _run(connection, _ROWS, wanted).all()))
+        for position in (row.position for row in rows if not isinstance(row.position, int)):
+            self._check_whole("position", position)
         return rows
 
     def event(self, campaign: str, row: Row, previous: int) -> Event:
@@ -308,13 +319,12 @@ class EventStore:
 
         Raises StoreError if the row was changed or cannot be decoded.
         """
-        place = f"event {row.position} ({row.kind}) of {campaign!r} in {self.name}"
-        if row.with_checksum(campaign, previous) != row:
-            raise StoreError(f"{place} has been changed: its checksum differs, the log is damaged")
+        if row.checksum_after(campaign, previous) != row.checksum:
+            raise self._changed_error(campaign, row)
         try:
             return event_of(row.kind, row.body)
         except ValueError as error:
-            raise StoreError(f"{place} cannot be read: another program wrote it") from error
+            raise StoreError(f"{self._place_of(campaign, row)} cannot be read: another program wrote it") from error
 
     def event_at(self, campaign: str, position: int) -> Event | None:
         """Return the event at this position, or None. Raises StoreError if it is damaged."""
@@ -477,6 +487,12 @@ class EventStore:
 
     def _missing_error(self, campaign: str, position: int) -> StoreError:
         return StoreError(f"event {position} of {campaign!r} is missing in {self.name}: the log is damaged")
+
+    def _changed_error(self, campaign: str, row: Row) -> StoreError:
+        return StoreError(f"{self._place_of(campaign, row)} has been changed: its checksum differs, the log is damaged")
+
+    def _place_of(self, campaign: str, row: Row) -> str:
+        return f"event {row.position} ({row.kind}) of {campaign!r} in {self.name}"
 
     def _fenced_error(self, connection: sa.Connection, campaign: str, epoch: int) -> FencedError:
         row = _run(connection, _HOLDING, {"campaign": campaign}).one_or_none()

@@ -62,6 +62,8 @@ def verify(store: EventStore, campaign: str) -> Findings:
         found.problems += [f"SQLite's own check: {line}" for line in store.check_pages()]
         for event in store.read(campaign):
             place = f"event {found.events} ({event.kind})"
+            if isinstance(event, events.ModelRefreshed) and not _is_of_results(event, found.state):
+                found.problems.append(f"{place} does not contain the results of its trials")
             try:
                 found.state = apply(found.state, event)
             except Exception as error:  # an impossible log may fail anywhere
@@ -85,6 +87,16 @@ def verify(store: EventStore, campaign: str) -> Findings:
         if counts[name] != folded:
             found.problems.append(f"{name}: the events count {counts[name]}, `status` counts {folded}")
     return found
+
+
+def _is_of_results(event: events.ModelRefreshed, state: CampaignState) -> bool:
+    """Return whether a refresh has learned the results that the events before it contain."""
+    trials = set(event.trials)
+    finished = [ended.observation for ended in state.finished if ended.trial in trials]
+    curves = () if event.curves is None else event.curves.curves
+    return event.observations == (*finished, *state.existing_observations) and curves in (
+        (), state.trainings.learned_curves,
+    )  # fmt: skip
 
 
 def _count(counts: Counter[str], event: events.Event) -> None:

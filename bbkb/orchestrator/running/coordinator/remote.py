@@ -174,7 +174,7 @@ class RemoteSession:
             time.sleep(_RESTART_PAUSE_SECONDS)
             return None
         except RayActorError as error:
-            self._answer = self._answer or ending_since(self._run.events(), self._length)
+            self._answer = self._answer or ending_since(self._run, self._length)
             if self._answer is not None:  # another watcher has removed the actor
                 return None
             raise self._lost(f"the coordinator died ({type(error).__name__}) and cannot be restarted") from error

@@ -16,29 +16,25 @@ campaign's totals, so a restarted coordinator continues with the same values.
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from bbkb.orchestrator import credentials
-from bbkb.orchestrator.campaign.events import (
-    AttemptEnded,
-    Event,
-    SessionClosed,
-    SessionOpened,
-    StopReason,
-    StopRequested,
-)
+from bbkb.orchestrator.campaign.events import StopReason, StopRequested
+from bbkb.orchestrator.campaign.state import Session
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.open import OpenSession, from_text, open_session
 from bbkb.orchestrator.session.recorder import Span
+from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import Run, open_run
+from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.actors import Allocation
 
@@ -169,13 +165,11 @@ def begin(
         run = replace(run, place=bytes(url).decode())
     stops = False
     if is_restarted:
-        events = run.events()
-        end = ending_since(events, length)
-        if end is not None:
+        if (end := ending_since(run, length)) is not None:
             return end
-        check_progress(events)
-        stops = has_stop_request(events, length)
         with run.store() as store:
+            check_progress(snapshots.current(run, store).session)
+            stops = has_stop_request(store, run.name, length)
             settings = store.claimed_settings(run.name) or settings
     resolved = from_text(settings)
     parts = None if is_restarted else built()
@@ -202,27 +196,25 @@ def publish(session: OpenSession, name: str, show: Callable[[str], None]) -> Non
     threading.Thread(target=update, daemon=True, name="metrics").start()
 
 
-def ending_since(events: Sequence[Event], length: int) -> End | None:
+def ending_since(run: Run, length: int) -> End | None:
     """Return the end of the session that ended after the first `length` events; None if none has
     ended."""
-    last = events[-1] if len(events) > length else None
-    return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
+    with run.store() as store:
+        session, is_new = snapshots.current(run, store).session, store.length(run.name) > length
+    return (session.outcome, session.close_reason) if is_new and session.outcome is not None else None
 
 
-def has_stop_request(events: Sequence[Event], length: int) -> bool:
+def has_stop_request(store: EventStore, campaign: str, length: int) -> bool:
     """Return whether a clean stop was requested after the first `length` events, so that a
     restarted actor continues to stop."""
-    return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in events[length:])
+    requests = store.read(campaign, after=length, kinds={"stop_requested"})
+    return any(isinstance(event, StopRequested) and event.reason is StopReason.INTERRUPTED for event in requests)
 
 
-def check_progress(events: Sequence[Event]) -> None:
+def check_progress(newest: Session) -> None:
     """Raise CampaignError if the last `SESSIONS_WITHOUT_PROGRESS` sessions died without a
     result."""
-    without_progress = 0
-    for event in reversed(events):
-        if isinstance(event, AttemptEnded):
-            break
-        without_progress += isinstance(event, SessionOpened)
+    without_progress = newest.without_outcome + 1 if newest.last_outcome is None else 0
     if without_progress >= SESSIONS_WITHOUT_PROGRESS:
         raise CampaignError(
             f"the coordinator died before any evaluation ended, in {without_progress} sessions in a row: read its log "

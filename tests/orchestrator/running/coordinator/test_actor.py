@@ -19,13 +19,11 @@ import ray
 from bbkb.orchestrator.campaign.events import (
     Event,
     SessionClosed,
-    SessionOpened,
     SessionOutcome,
     StopReason,
     StopRequested,
     TrialSucceeded,
 )
-from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.errors import BbkbError, CampaignError, RunError
 from bbkb.orchestrator.running.coordinator.remote import RemoteSession
 from bbkb.orchestrator.running.coordinator.starting import (
@@ -39,6 +37,7 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.workers.on_ray.internals import NAMESPACE
+from tests.orchestrator.events import batch, created, dispatch, fold, session, success
 from tests.present import present
 from tests.waiting import is_alive, wait_until
 
@@ -66,37 +65,43 @@ workers: {{count: 2, timeout_seconds: 60, kind: {kind}}}
 """
 
 
-def session_event() -> SessionOpened:
-    return SessionOpened(time=0.0, epoch=1, slots=1, settings=Settings(name="c", budget=Budget(evaluations=1)))
-
-
-def success() -> TrialSucceeded:
-    return TrialSucceeded(time=0.0, trial=0, attempt=1, value=0.0, started=0.0, finished=0.0, worker="")
-
-
 CLOSED = SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
 
 
-def test_session_closed_before_the_actor_exists_belongs_to_another_actor() -> None:
-    log: list[Event] = [session_event(), CLOSED]
-    assert ending_since(log, 2) is None
-    assert ending_since([*log, session_event()], 2) is None
-    assert ending_since([*log, session_event(), CLOSED], 2) == ("interrupted", "interrupted")
+def log_of(folder: Path, *events: Event) -> Run:
+    """A run with these events after the first one."""
+    run = Run(folder, folder / "campaign.sqlite", "c")
+    with run.store() as store:
+        store.create("c", [created({}), *events])
+    return run
+
+
+def test_session_closed_before_the_actor_exists_belongs_to_another_actor(tmp_path: Path) -> None:
+    run = log_of(tmp_path, session(), CLOSED)
+    assert ending_since(run, 3) is None
+    with run.store() as store:
+        writer = store.claim("c", "test")
+        writer.append([session()])
+        assert ending_since(run, 3) is None
+        writer.append([CLOSED])
+    assert ending_since(run, 3) == ("interrupted", "interrupted")
 
 
 def test_actor_that_dies_repeatedly_gives_up_unless_something_was_evaluated() -> None:
-    without_progress: list[Event] = [session_event()] * SESSIONS_WITHOUT_PROGRESS
-    check_progress(without_progress[1:])
-    check_progress([*without_progress, success(), *without_progress[1:]])
+    evaluated: list[Event] = [batch(0, [1]), dispatch((0, 1)), success(0)]
+    without_progress: list[Event] = [session()] * SESSIONS_WITHOUT_PROGRESS
+    check_progress(fold(created({}), *without_progress[1:]).session)
+    check_progress(fold(created({}), *without_progress, *evaluated, *without_progress[1:]).session)
     with pytest.raises(CampaignError, match=f"in {SESSIONS_WITHOUT_PROGRESS} sessions in a row"):
-        check_progress([success(), *without_progress])
+        check_progress(fold(created({}), session(), *evaluated, *without_progress).session)
 
 
-def test_stop_request_survives_the_actor_that_received_it() -> None:
-    stop = StopRequested(time=0.0, reason=StopReason.INTERRUPTED)
-    assert has_stop_request([session_event(), stop], 0)
-    assert not has_stop_request([session_event(), stop, CLOSED], 2)
-    assert not has_stop_request([session_event(), StopRequested(time=0.0, reason=StopReason.TIME_SPENT)], 0)
+@pytest.mark.parametrize(("reason", "is_request"), [("interrupted", True), ("time budget spent", False)])
+def test_stop_request_survives_the_actor_that_received_it(tmp_path: Path, reason: str, is_request: bool) -> None:
+    run = log_of(tmp_path, session(), StopRequested(time=0.0, reason=StopReason(reason)), CLOSED)
+    with run.store() as store:
+        assert has_stop_request(store, "c", 0) == is_request
+        assert not has_stop_request(store, "c", 3)
 
 
 @pytest.fixture
