@@ -197,8 +197,11 @@ def restore_surroundings() -> Iterator[None]:
             os.environ.update(variables)
         os.umask(umask)
         with _QUIETLY:
-            os.makedirs(folder, exist_ok=True)  # it may have been removed
-            os.chdir(folder)
+            try:
+                os.chdir(folder)
+            except FileNotFoundError:  # it was removed
+                os.makedirs(folder, exist_ok=True)
+                os.chdir(folder)
 
 
 T = TypeVar("T")

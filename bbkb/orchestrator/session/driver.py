@@ -224,11 +224,13 @@ class Driver:
     def _compute(self, command: Computation) -> None:
         """Record the beginning of a computation and start it.
 
-        Results are in the log before the strategy learns from them, and before the loop waits.
+        Results are in the log before the strategy learns from them, and before the loop waits. It does not wait in
+        virtual time, where a choice is written with the results before it.
         """
         what = kind_of(command)
         self.recorder.record(events.ComputingBegan(time=self._executor.now(), what=what))
-        if what == "refreshing" or not self._computing.is_in_background:
+        traits = self._campaign.settings.workers.traits
+        if what == "refreshing" or not (self._computing.is_in_background or traits.in_virtual_time):
             self._evaluations.commit()
         self._activity = "learning known results" if isinstance(command, policy.Begin) else ACTIVITIES[what]
         campaign = self._campaign

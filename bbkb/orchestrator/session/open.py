@@ -36,7 +36,7 @@ from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
-from bbkb.orchestrator.store.store import EventStore
+from bbkb.orchestrator.store.store import EventStore, without_collector
 
 if TYPE_CHECKING:
     from bbkb.workers.on_ray.actors import Allocation
@@ -205,7 +205,7 @@ def rebuild(problem: Problem, store: EventStore, campaign: str) -> Engine:
     """
     position, state = snapshots.load(store, campaign)
     of_model = store.read(campaign, until=position, kinds=OF_MODEL)
-    with blas_threads(1):
+    with blas_threads(1), without_collector():
         return replay(problem, store.read(campaign, after=position), of_model, state if position else None)
 
 

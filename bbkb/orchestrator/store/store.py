@@ -19,6 +19,7 @@ available database):
 """
 
 import contextlib
+import gc
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -152,6 +153,19 @@ class Row(NamedTuple):
         content = f"{previous}\n{campaign}\n{position}\n{epoch}\n{kind}\n{body}"
         digest = blake2b(content.encode(errors="surrogatepass"), digest_size=8).digest()
         return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
+
+
+@contextlib.contextmanager
+def without_collector() -> Iterator[None]:
+    """Pause Python's cycle collector, which takes a third of the time while many events are decoded. They form no
+    cycles."""
+    is_collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if is_collecting:
+            gc.enable()
 
 
 def rows_of(campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int) -> list[Row]:
