@@ -121,7 +121,7 @@ def test_pbt_does_not_repeat_a_copy_that_failed() -> None:
     strategy = strategies.PBT(population=2, interval=1, quantile=0.5)
     rng = np.random.default_rng(0)
     curves = [TrialCurve(trial, trial, (1,), (float(trial),)) for trial in (0, 1)]
-    state = strategy.with_curves(strategy.init(np.eye(2), rng), CurveUpdate(curves, [0, 1]))
+    state = strategy.with_curves(strategy.init(np.eye(2), rng), CurveUpdate(tuple(curves), (0, 1)))
     state = strategy.tell(state, [Observation(arm, 0.0, is_stopped=True) for arm in (0, 1)], rng)
     state = strategy.extend(state, np.zeros((1, 2)), [])
     copy = Pick(2, starts_from=1)

@@ -640,7 +640,7 @@ def tell(
 ) -> SparseState:
     """The state after these curves and their latest values."""
     observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-    told = bbkb.with_curves(state, CurveUpdate(curves, paused, LAST, **options))
+    told = bbkb.with_curves(state, CurveUpdate(tuple(curves), tuple(paused), LAST, **options))
     return bbkb.tell(told, observations, np.random.default_rng(0))
 
 
@@ -662,7 +662,7 @@ def test_curves_are_learned_with_the_next_results(features: np.ndarray) -> None:
     state = learned(bbkb, features, TRIALS)
     posterior = state.posterior
     curve = TrialCurve(TRIALS, 250, (1, 2), (5.0, 6.0))
-    told = bbkb.with_curves(state, CurveUpdate([curve], [], LAST))
+    told = bbkb.with_curves(state, CurveUpdate((curve,), (), LAST))
     assert told.posterior is posterior
     assert TRIALS not in told.curve_state.known.by_trial
     after = bbkb.tell(told, [Observation(251, 0.1)], np.random.default_rng(0))
