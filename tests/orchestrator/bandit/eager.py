@@ -39,7 +39,7 @@ class EagerQueue:
         """See `LazyQueue`. Every score is updated."""
         evaluated = self._scoring.posterior
         evaluated.refresh(evaluated.stale)
-        scores = self._scoring.scores()
+        scores = self._scoring.scores(slice(None))
         scores[self._is_excluded[evaluated.arms]] = -np.inf
         return argmax(evaluated.arms, scores, evaluated.tie)[0]
 
@@ -52,7 +52,7 @@ class EagerDrift(LocalDrift):
     """`LocalDrift` with a sweep over all arms at each pull, once Lemma 1 does not suffice."""
 
     def is_spent(self) -> bool:
-        bound = self._global.bound
+        bound, self._rise = self._global.bound, np.inf  # every arm may have exceeded C̃
         return not self._lowers(bound if bound <= self._threshold else self._swept_bound(np.inf))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from bbkb.orchestrator.bandit.arrays import Flags, Floats, Indices
 
 FIRST_NEAR = 1024  # the smallest number of arms to take at a time, because each call has a cost
-ONE_BY_ONE = 8  # the largest number of scores to update one by one, before others are updated together
+FRONT = 32  # the number of arms whose scores are kept up to date
 FIRST_LOOK = 32  # the smallest number of arms to evaluate in one call
 MOST_NUMBERS = 2**22  # the number of floats stored for the evaluated arms: 32 MiB
 SHARE = 8  # the reciprocal of the largest share of `EvaluatedArms.most` that enters in one call
@@ -92,9 +92,9 @@ class EvaluatedArms(Protocol):
     def has_stale(self, positions: Indices) -> bool:
         """Return whether a score at one of `positions` (n,) is outdated."""
 
-    def update(self, position: int) -> bool:
-        """Update the score at this position if it is outdated and can be updated alone at little cost.
-        Return whether it was."""
+    def watch(self, positions: Indices) -> bool:
+        """Keep the scores at these positions up to date from now on, instead of those watched so far, if
+        that is cheap. Return whether it is."""
 
     def refresh(self, positions: Indices) -> None:
         """Update the scores at these positions."""
@@ -117,11 +117,8 @@ class Scoring(Protocol):
     def posterior(self) -> EvaluatedArms:
         """The evaluated arms."""
 
-    def scores(self) -> Floats:
-        """Return the current scores (n,); at the positions `stale`, upper bounds on the scores."""
-
-    def score(self, position: int) -> float:
-        """Return the score at this position, equal to that of `scores`, bit for bit."""
+    def scores(self, positions: Indices | slice) -> Floats:
+        """Return the current scores (n,) at these positions, or upper bounds on them where they are `stale`."""
 
     def tighten(self, arms: Indices) -> Floats:
         """Return better bounds (n,) for `arms` (n,), at a fraction of an evaluation's cost."""
@@ -161,7 +158,8 @@ class LazyQueue:
     There are three groups: evaluated arms; `near` arms, which have the next largest bounds; and
     remaining arms, of which only the largest bound is used. If more than `EvaluatedArms.most` arms are
     evaluated, those with the smallest scores become near arms again, because a current score is an
-    upper bound on later scores.
+    upper bound on later scores. For the same reason, a search returns several arms: it watches the `FRONT`
+    best ones, and the next search is due when none of them exceeds the bound of the others.
     """
 
     def __init__(self, remaining: RemainingInArray, scoring: Scoring, blocked: Indices = NOTHING) -> None:
@@ -173,10 +171,26 @@ class LazyQueue:
         self._is_excluded[blocked] = True
         self._pending = self._evaluated.arms  # arms that were evaluated before
         self._near = BoundedSet()
+        self._front = NOTHING  # the positions of the watched arms
+        self._others = np.inf  # an upper bound on the scores of all other arms
 
     def top(self) -> int:
         """Return the arm with the largest current score, with the lowest index among equals; −1 if
         no arm is left."""
+        if len(self._front):
+            equal, least = equals(_scores(self._scoring, self._is_excluded, self._front), self._evaluated.tie)
+            if least > self._others:
+                return lowest(self._evaluated.arms, self._front[equal])
+        arm = self._search()
+        scores = _scores(self._scoring, self._is_excluded)
+        front = largest(scores, FRONT)
+        self._front = front if self._evaluated.watch(front) else NOTHING
+        scores[front] = -np.inf
+        self._others = max(scores.max(initial=-np.inf), self._near.top, self._remaining.top)
+        return arm
+
+    def _search(self) -> int:
+        """Return the `top` of all arms."""
         while True:
             arm, best = best_evaluated(self._scoring, self._is_excluded)
             # an unevaluated arm with an equal score may have a lower index
@@ -229,11 +243,6 @@ def best_evaluated(scoring: Scoring, is_excluded: Flags) -> tuple[int, float]:
     excluded (A,)."""
     evaluated = scoring.posterior
     scores = _scores(scoring, is_excluded)
-    for _ in range(ONE_BY_ONE if len(scores) else 0):
-        top = int(scores.argmax())
-        if scores[top] == -np.inf or not evaluated.update(top):  # excluded arms remain so
-            break
-        scores[top] = scoring.score(top)
     count = FIRST_LOOK
     while True:
         equal, least = equals(scores, evaluated.tie)
@@ -273,10 +282,10 @@ def lowest(arms: Indices, positions: Indices) -> int:
     return int(arms[positions].min()) if len(positions) > 1 else arms.item(positions[0])
 
 
-def _scores(scoring: Scoring, is_excluded: Flags) -> Floats:
-    """Return the scores of the evaluated arms, with −∞ for excluded arms."""
-    scores = scoring.scores()
-    scores[is_excluded[scoring.posterior.arms]] = -np.inf
+def _scores(scoring: Scoring, is_excluded: Flags, positions: Indices | slice = slice(None)) -> Floats:
+    """Return the scores of the evaluated arms at these positions, with −∞ for excluded arms."""
+    scores = scoring.scores(positions)
+    scores[is_excluded[scoring.posterior.arms[positions]]] = -np.inf
     return scores
 
 

@@ -122,11 +122,11 @@ class WorkspacePosterior(ABC):
         if arm not in self._position_of:
             self.enter(np.array([arm], np.intp))
         position = self._position_of[arm]
-        if self._levels.item(position) < len(self._pulled) and not self.update(position):
+        if self._levels.item(position) < len(self._pulled):
             self.refresh(np.array([position], np.intp))
         return position
 
-    def update(self, position: int) -> bool:
+    def watch(self, positions: Indices) -> bool:
         """See `argmax_queue.EvaluatedArms`."""
         return False
 
@@ -161,35 +161,36 @@ class BatchPosterior(WorkspacePosterior):
         self._directions = np.empty((64, rank))  # the vectors w of the pulls
         self._folded = 0
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
+        # the arms whose variances are updated at each pull, with their y
+        self._watched: Indices = np.empty(0, np.intp)
+        self._watched_rows = self.rows
 
     @property
     def most(self) -> int:
         """See `argmax_queue.EvaluatedArms`."""
         return min(MOST_UPDATED, MOST_NUMBERS // (self.rows.shape[1] + 4))
 
-    def update(self, position: int) -> bool:
+    def watch(self, positions: Indices) -> bool:
         """See `argmax_queue.EvaluatedArms`."""
-        pulls = len(self._pulled)
-        level = self._levels.item(position)
-        if level == pulls:
-            return False
-        variance = self.variance.item(position)
-        # vecdot instead of @, so that the rounding of each product does not depend on the others
-        for missed in np.vecdot(self._directions[level:pulls], self.rows[position]).tolist():
-            variance -= missed * missed
-        self.variance[position] = max(variance, 0.0)
-        self._levels[position] = pulls
+        self.refresh(positions)
+        self._watched = positions
+        self._watched_rows = self.rows[positions]
         return True
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `argmax_queue.EvaluatedArms`. No arm is watched afterward."""
+        self.watch(positions[:0])
+        return super().leave(positions)
 
     def refresh(self, positions: Indices) -> None:
         """Update `variance` at these positions."""
         pulls = len(self._pulled)
         levels = self._levels[positions]
-        for level in set(levels.tolist()):
+        for level in set(levels.tolist()) - {pulls}:
             at = positions[levels == level]
-            variance = self.variance[at]
-            for missed in np.vecdot(self.rows[at], self._directions[level:pulls, None]):
-                variance -= missed * missed
+            # vecdot instead of @, so that the rounding of each product does not depend on the others
+            missed = np.vecdot(self.rows[at], self._directions[level:pulls, None])
+            variance = np.subtract.reduce(np.vstack((self.variance[at], missed * missed)))  # one after the other
             self.variance[at] = np.maximum(variance, 0.0)
         self._levels[positions] = pulls
 
@@ -204,8 +205,12 @@ class BatchPosterior(WorkspacePosterior):
             product = product - (since @ row) @ since
         if before == len(self._directions):
             self._directions = np.concatenate((self._directions, np.empty_like(self._directions)))
-        self._directions[before] = product / math.sqrt(1.0 + float(row @ product))
+        direction = np.divide(product, math.sqrt(1.0 + float(row @ product)), out=self._directions[before])
         self._pulled.append(position)
+        if len(self._watched):
+            missed = np.vecdot(self._watched_rows, direction)
+            self.variance[self._watched] = np.maximum(self.variance[self._watched] - missed * missed, 0.0)
+            self._levels[self._watched] = before + 1
         if before + 1 - self._folded == FOLD:
             folding = self._directions[self._folded : before + 1]
             self._inverse -= folding.T @ folding
@@ -346,20 +351,14 @@ class Picking:
         """Return a lazy queue of the arms that are not `blocked`, ordered by u."""
         return LazyQueue(self.bounds.remaining, self, blocked)
 
-    def scores(self) -> Floats:
-        """Return u = μ̃_fb + width · σ̃_t (n,), with the arms' `bonus`."""
-        scores: Floats = np.sqrt(self.posterior.variance)
+    def scores(self, positions: Indices | slice) -> Floats:
+        """Return u = μ̃_fb + width · σ̃_t (n,) at these positions, with the arms' `bonus`."""
+        scores: Floats = np.sqrt(self.posterior.variance[positions])
         scores *= self.width
-        scores += self.posterior.mean
+        scores += self.posterior.mean[positions]
         if self.bonus is not None:
-            scores += self.bonus[self.posterior.arms]
+            scores += self.bonus[self.posterior.arms[positions]]
         return scores
-
-    def score(self, position: int) -> float:
-        """See `argmax_queue.Scoring`."""
-        posterior = self.posterior
-        score = math.sqrt(posterior.variance.item(position)) * self.width + posterior.mean.item(position)
-        return score if self.bonus is None else score + self.bonus.item(posterior.arms.item(position))
 
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was evaluated yet."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
+from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Points, Pulled
 from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior, WorkspacePosterior
 
 # the number of power iterations that estimate a spectral radius; any number gives an upper bound
@@ -113,16 +113,21 @@ class LocalDrift(Drift):
         self._batch = batch
         self._covariance = covariance
         self._global = GlobalDrift(batch, ratio_threshold)
-        self._sums = np.zeros(len(batch.posterior.model.arms))  # the sums of earlier sweeps (A,)
+        arms = len(batch.posterior.model.arms)
+        self._sums = np.zeros(arms)  # the sums at the last complete sweep (A,)
         self._largest_sum = 0.0  # over the arms of `_sums`
-        self._unswept: list[int] = []  # the arms pulled since the last complete sweep
-        self._rise = 0.0  # Σ σ̃²_fb over these pulls
+        self._bounds = np.zeros(arms)  # upper bounds on the sums at the last sweep, complete or not (A,)
+        self._rise = 0.0  # Σ σ̃²_fb over the pulls since the last sweep, complete or not
+        self._unswept: dict[int, int] = {}  # the number of pulls of each arm since the last complete sweep
+        self._of_unswept: tuple[Points, Floats, Floats, Floats] | None = None  # see `_distinct`
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`. Each summand c(x, x_s)/σ̃²_fb(x) is at most σ̃²_fb(x_s)."""
         before = self._global.bound
         self._global.append(arm, variance)
-        self._unswept.append(arm)
+        if arm not in self._unswept:
+            self._of_unswept = None
+        self._unswept[arm] = self._unswept.get(arm, 0) + 1
         self._rise += self._global.bound - before
         self.bound += self._global.bound - before
 
@@ -139,18 +144,16 @@ class LocalDrift(Drift):
         # the largest sum before the pulls, plus that of the pulls
         if self._lowers(1.0 + self._largest_sum + anywhere):
             return False
-        return not self._lowers(self._swept_bound(min(self._rise, anywhere)))
+        return not self._lowers(self._swept_bound(anywhere))
 
     def sums_of_pulls(self) -> tuple[float, float]:
         """Return the largest sum over the pulls since the last sweep at one of these pulls, which nearly
         always is the maximum, and an upper bound on this sum at any x, candidate or not."""
-        pulled = self._pulled()
-        full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
-        magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
-        variance = full.diagonal()
-        sums = np.divide(magnitudes**2 @ pulled.counts, variance, out=np.zeros_like(variance), where=variance > 0)
+        _, _, variance, magnitudes = self._distinct()
+        counts = np.array(list(self._unswept.values()))
+        sums = np.divide(magnitudes**2 @ counts, variance, out=np.zeros_like(variance), where=variance > 0)
         # over distinct arms, weighted by counts: the nonzero eigenvalues are those of the matrix over all pulls
-        roots = np.sqrt(pulled.counts)
+        roots = np.sqrt(counts)
         return float(sums.max()), _spectral_radius(magnitudes * np.multiply.outer(roots, roots), sums)
 
     def _lowers(self, bound: float) -> bool:
@@ -158,29 +161,41 @@ class LocalDrift(Drift):
         self.bound = min(self.bound, bound)
         return self.bound <= self._threshold
 
-    def _swept_bound(self, rise: float) -> float:
+    def _swept_bound(self, anywhere: float) -> float:
         """Return an upper bound on the drift that is at most C̃ only if the drift is, given that no sum has
-        risen by more than `rise` since the last sweep: from the sums of the arms that can have exceeded
-        C̃, or of all arms if there are many of them."""
-        reaching = np.flatnonzero(1.0 + self._sums + rise > self._threshold)
+        risen by more than `anywhere` since the last complete sweep: from the sums of the arms that can have
+        exceeded C̃, or of all arms if there are many of them."""
+        self._bounds = np.minimum(self._bounds + self._rise, self._sums + anywhere)
+        self._rise = 0.0
+        reaching = np.flatnonzero(1.0 + self._bounds > self._threshold)
         if len(reaching) <= len(self._sums) // 4:
-            reached = 1.0 + float((self._sums[reaching] + self._summands(reaching)).max(initial=0.0))
-            return max(reached, 1.0 + float(np.delete(self._sums, reaching).max()) + rise)
-        self._sums = self._sums + self._summands(None)
+            self._bounds[reaching] = self._sums[reaching] + self._summands(reaching)
+            return 1.0 + float(self._bounds.max())
+        self._bounds = self._sums = self._sums + self._summands(None)
         self._largest_sum = float(self._sums.max())
         self._unswept.clear()
-        self._rise = 0.0
+        self._of_unswept = None
         return 1.0 + self._largest_sum
 
-    def _pulled(self) -> Pulled:
-        """Return the distinct arms pulled since the last sweep."""
-        arms, counts = np.unique(np.array(self._unswept, np.intp), return_counts=True)
-        return Pulled(self._batch.posterior.model.points(arms), counts, self._batch.rows[self._batch.positions(arms)])
+    def _distinct(self) -> tuple[Points, Floats, Floats, Floats]:
+        """Return the distinct arms pulled since the last complete sweep (n), their y (n, r) and σ̃²_fb (n,), and
+        √c of every two of them (n, n)."""
+        if self._of_unswept is None:
+            arms = np.array(list(self._unswept), np.intp)
+            posterior = self._batch.posterior
+            points = posterior.model.points(arms)
+            rows = self._batch.rows[self._batch.positions(arms)]
+            full, embedded = posterior.covariances(rows, points)
+            magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
+            self._of_unswept = points, rows, full.diagonal(), magnitudes
+        return self._of_unswept
 
     def _summands(self, arms: Indices | None) -> Floats:
-        """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, or for
+        """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last complete sweep, for x in `arms`, or for
         all arms if None."""
-        return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
+        points, rows, _, _ = self._distinct()
+        pulled = Pulled(points, np.array(list(self._unswept.values())), rows)
+        return self._batch.posterior.local_sums(arms, pulled, self._covariance)
 
 
 def _spectral_radius(matrix: Floats, start: Floats) -> float:

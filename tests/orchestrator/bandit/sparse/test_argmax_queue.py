@@ -43,17 +43,16 @@ class Falling:
     tie = 0.0
 
     def __init__(
-        self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6, updates_alone: bool = True
+        self, every: np.ndarray, slack: np.ndarray | float = 0.0, most: int = 10**6, watches: bool = True
     ) -> None:
         self.every, self.slack, self.most = every, np.broadcast_to(slack, every.shape), most
-        self.first, self.known, self.updates_alone = every.copy(), every.copy(), updates_alone
-        self.arms, self.tightened, self.posterior = NONE, 0, self
+        self.first, self.known, self.watches = every.copy(), every.copy(), watches
+        self.arms, self.watched, self.tightened, self.posterior = NONE, NONE, 0, self
 
-    def scores(self) -> np.ndarray:
-        return self.known[self.arms]
-
-    def score(self, position: int) -> float:
-        return float(self.scores()[position])
+    def scores(self, positions: Any = slice(None)) -> np.ndarray:
+        self.known[self.watched] = self.every[self.watched]
+        known: np.ndarray = self.known[self.arms[positions]]
+        return known
 
     @property
     def stale(self) -> np.ndarray:
@@ -62,11 +61,9 @@ class Falling:
     def has_stale(self, positions: np.ndarray) -> bool:
         return bool(np.isin(positions, self.stale).any())
 
-    def update(self, position: int) -> bool:
-        is_stale = self.updates_alone and position in self.stale
-        if is_stale:
-            self.refresh(np.array([position]))
-        return is_stale
+    def watch(self, positions: np.ndarray) -> bool:
+        self.watched = self.arms[positions] if self.watches else NONE
+        return self.watches
 
     def refresh(self, positions: np.ndarray) -> None:
         self.known[self.arms[positions]] = self.every[self.arms[positions]]
@@ -93,10 +90,10 @@ class Falling:
     near=st.integers(1, 12),
     look=st.integers(1, 8),
     most=st.sampled_from([1, 5, 20, 100]),
-    updates_alone=st.booleans(),
+    watches=st.booleans(),
 )  # groups so small that arms come from all three, and go back
 def test_queues_return_the_lowest_index_of_the_largest_present_score(
-    seed: int, count: int, near: int, look: int, most: int, updates_alone: bool
+    seed: int, count: int, near: int, look: int, most: int, watches: bool
 ) -> None:
     rng = np.random.default_rng(seed)
     scores = rng.integers(0, 6, size=count).astype(float)  # many ties
@@ -108,9 +105,10 @@ def test_queues_return_the_lowest_index_of_the_largest_present_score(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argmax_queue, "FIRST_NEAR", near)
         patch.setattr(argmax_queue, "FIRST_LOOK", look)
+        patch.setattr(argmax_queue, "FRONT", look)
         queues = []
         for kind in (LazyQueue, EagerQueue):
-            scored = Falling(scores, slack, most, updates_alone)
+            scored = Falling(scores, slack, most, watches)
             scored.enter(pending)
             queues.append(kind(RemainingInArray(bounds.astype(np.float64)), scored, blocked))
         for _ in range(30):

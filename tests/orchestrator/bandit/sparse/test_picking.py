@@ -88,7 +88,7 @@ def test_deferred_variances_equal_immediate_ones_bit_for_bit_and_never_rise(
     posterior, rng = problem.posterior, np.random.default_rng(seed)
     count = len(problem.model.arms)
     prompt, late = batch_with_all_arms(posterior), BatchPosterior(posterior)
-    waiting = rng.permutation(count).tolist()
+    waiting, watched = rng.permutation(count).tolist(), np.empty(0, np.intp)
     pulled = rng.integers(count, size=2 * FOLD + 8).tolist()  # the directions are folded twice
     before = prompt.variance.copy()
     rows = posterior.moments(np.arange(count))[2]
@@ -105,13 +105,14 @@ def test_deferred_variances_equal_immediate_ones_bit_for_bit_and_never_rise(
         before = now
         coming, waiting = (waiting[:2], waiting[2:]) if rng.random() < 0.1 else ([], waiting)
         late.enter(np.array(coming, np.intp))
+        np.testing.assert_array_equal(late.variance[watched], now[late.arms[watched]])
         some = np.flatnonzero(rng.random(len(late.arms)) < 0.3)
         assert (late.variance >= now[late.arms]).all()
         late.refresh(some)
         np.testing.assert_array_equal(late.variance[some], now[late.arms[some]])
-        if len(late.stale):  # one by one as well as together
-            assert late.update(one := int(late.stale[0]))
-            assert late.variance[one] == now[late.arms[one]]
+        if rng.random() < 0.1:
+            watched = late.stale[:5]
+            assert late.watch(watched)
     late.enter(np.array(waiting, np.intp))
     late.refresh(late.stale)
     assert sorted(late.arms.tolist()) == list(range(count))
