@@ -359,7 +359,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     """Return why the running `trial` is stopped after its reports in `state`: the first reason that
     applies. None if the trial continues; it always does at its last step."""
     trainings = state.trainings
-    stopping = state.settings.stopping
+    stopping = state.stopping
     rule = state.settings.training
     if stopping is None or trial not in state.running or trainings.is_at_end(trial, state.settings.last_step):
         return None
@@ -402,7 +402,7 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
     Returns:
         None if the attempt ends only when it completes or is stopped by the campaign.
     """
-    stopping = state.settings.stopping
+    stopping = state.stopping
     rule = state.settings.training
     if stopping is None or rule is None:
         return None
@@ -454,7 +454,7 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
         return Turn.BY_BOUND
     steps = state.trainings.steps
     pause = _first_pause(state)
-    if pause and pause == rule.last_step:
+    if pause and pause == state.training_end:
         return Turn.BY_BOUND
     # a pause takes effect at the next report; 0 if all pauses count as reliable
     steps_before = (steps.next_report(pause) or pause) if pause else 0
@@ -479,20 +479,19 @@ def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
 
     `is_cautious`: whether to use the cautious estimate.
     """
-    settings = state.settings
-    rule = settings.training
+    rule, stopping, end = state.settings.training, state.stopping, state.training_end
     learned = state.refresh.learned
     if rule is None or learned is None or not rule.has_checkpoints:
         return 0
     steps = learned.cautious_steps if is_cautious else learned.steps
-    if not (settings.budget.steps and settings.stopping and rule.last_step and steps):
+    if not (state.settings.budget.steps and stopping and end and steps):
         return 0
-    return first_reliable_pause(settings.stopping, rule.last_step, dict(steps))
+    return first_reliable_pause(stopping, end, dict(steps))
 
 
 def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
-    stopping = state.settings.stopping
+    stopping = state.stopping
     if stopping is None:
         return 0
     return first_pause - 1 if first_pause > stopping.step_of_next_rung(0) else 0

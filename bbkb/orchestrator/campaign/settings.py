@@ -781,7 +781,7 @@ class Settings(Section):
             case Median() as rule:
                 return StoppingRule.median(rule.after, rule.metric)
             case ModelStopping() as rule if self.training is not None:
-                return self.training.stopping(rule.after)
+                return self.training.stopping(rule.after, rule.last_step)
         return None
 
     @property

@@ -17,8 +17,16 @@ from bbkb.orchestrator.campaign.draft import Queue, Section, section
 from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Phase, Recommendation, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.failures import AttemptFailures, Causes, allows_retry
 from bbkb.orchestrator.campaign.results import Front, Gains
-from bbkb.orchestrator.campaign.settings import Budget, Settings
-from bbkb.orchestrator.campaign.trainings import ENOUGH, EndOfBudget, Hopes, Remaining, Trainings, end_of_budget
+from bbkb.orchestrator.campaign.settings import Budget, ModelStopping, Settings
+from bbkb.orchestrator.campaign.trainings import (
+    ENOUGH,
+    EndOfBudget,
+    Hopes,
+    Remaining,
+    StoppingRule,
+    Trainings,
+    end_of_budget,
+)
 from bbkb.workers.messages import FailureKind, Outcome, Trial, TrialFailed, TrialStopped
 
 Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
@@ -441,6 +449,15 @@ class CampaignState:
     def training_end(self) -> int | None:
         """The step at which a training ends: given, else the largest so far; None at first."""
         return self.trainings.end(self.settings.last_step)
+
+    @property
+    def stopping(self) -> StoppingRule | None:
+        """The rule that stops or pauses trials by intermediate values; None if there is none. Pauses
+        depend on the end of a training as soon as it is known."""
+        rule, training = self.settings.early_stopping, self.settings.training
+        if training is None or not isinstance(rule, ModelStopping):
+            return self.settings.stopping
+        return training.stopping(rule.after, self.training_end)
 
     @property
     def hopes(self) -> Hopes:

@@ -57,7 +57,7 @@ def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
     """Return the warnings about workers and trainings by kind, `since` seconds after an event; only
     those about trainings if it is None, because no session is open."""
     on_workers = {} if since is None else _on_workers(state, since)
-    stopping = state.settings.stopping
+    stopping = state.stopping
     return on_workers if stopping is None else on_workers | _on_trainings(state, stopping)
 
 

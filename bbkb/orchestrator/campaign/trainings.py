@@ -238,11 +238,12 @@ class TrainingRule:
     # whether a checkpoint is saved at each pause, from which new trials may start
     saves_checkpoints: bool = False
 
-    def stopping(self, after: int) -> StoppingRule:
+    def stopping(self, after: int, end: int | None) -> StoppingRule:
         """Return the comparison at rungs. Trials with checkpoints pause at ½, ¼, … of a training;
-        others are compared with the median. `after`: the first possible step."""
+        others are compared with the median. `after`: the first possible step; `end`: the last step
+        of a training, None if it is unknown."""
         if self.has_checkpoints:
-            return StoppingRule.pauses(after, self.last_step)
+            return StoppingRule.pauses(after, end)
         return StoppingRule.median(after)
 
     @property

@@ -139,7 +139,7 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             running = state.running
             arms = {each.trial: running[each.trial].trial.arm for each in event.reports if each.trial in running}
             draft.trainings.report(
-                event.reports, arms, settings.goals, settings.stopping, settings.budget.steps is not None
+                event.reports, arms, settings.goals, state.stopping, settings.budget.steps is not None
             )
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(draft, event)
@@ -249,7 +249,7 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
             draft.totals.stopped += 1
             continues = settings.training is not None and settings.training.continues and event.value is not None
             trainings = draft.trainings
-            trainings.report(reports, {trial.id: arm}, goals, settings.stopping if continues else None)
+            trainings.report(reports, {trial.id: arm}, goals, draft.before.stopping if continues else None)
             if continues:
                 trainings.paused = {**trainings.paused, trial.id: Paused(trial, event.step)}
             else:
@@ -322,7 +322,7 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
     chosen = [Trial(pick.trial, pick.arm, pick.parameters, starts_from=pick.starts_from) for pick in event.picks]
     for trial in chosen:
         if trial.starts_from is not None:
-            draft.trainings.start_from(trial, trial.starts_from, settings.stopping, settings.budget.steps is not None)
+            draft.trainings.start_from(trial, trial.starts_from, state.stopping, settings.budget.steps is not None)
     if event.gives_up:
         draft.trainings.remove_checkpoints(event.gives_up, {ended.trial for ended in state.finished})
     draft.totals.chosen += count

@@ -107,6 +107,7 @@ def test_one_trial_does_not_pause_until_the_last_step_is_known() -> None:
     assert [stop_cause(failed, trial) for trial in (1, 2)] == [None, StopCause.PAUSE]
     state = fold_from(state, reports(0, 0.5, END, first=4), success(0, 0.5))
     assert [stop_cause(state, trial) for trial in (1, 2)] == [StopCause.PAUSE, StopCause.PAUSE]
+    assert step_limit(fold_from(state, batch(3, [6])), 3) == END // 2  # as if the end had been given
 
 
 def test_trial_is_not_paused_twice_at_a_step_reported_with_its_end() -> None:
