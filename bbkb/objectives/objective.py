@@ -149,7 +149,8 @@ def folder_of(report: object) -> Path | None:
 
 def machine_of(report: object) -> Machine | None:
     """Return the machine of the evaluation with this `report`; None if it takes one machine."""
-    return report.machine if isinstance(report, AttemptReport) else None
+    machine = getattr(report, "machine", None)
+    return machine if isinstance(machine, Machine) else None
 
 
 def gives_value(report: object) -> bool:

@@ -125,14 +125,13 @@ def _open_read_only(
     writer removes the log when it closes the database, so nothing is missing.
     """
     path = Path(str(arguments[0])).absolute()
-    is_open = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
-    if is_open or not _is_in_read_only_folder(path):
+    if not _is_in_read_only_folder(path) or any(os.path.exists(f"{path}{end}") for end in ("-wal", "-shm")):
         return None
     return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
 
 
 def _is_in_read_only_folder(file: Path) -> bool:
-    return file.is_file() and not os.access(file.parent, os.W_OK)
+    return not os.access(file.parent, os.W_OK) and file.is_file()
 
 
 def _configure_sqlite(connection: sqlite3.Connection, _record: object) -> None:

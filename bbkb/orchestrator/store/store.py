@@ -20,6 +20,7 @@ available database):
 
 import contextlib
 import gc
+import os
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -453,7 +454,7 @@ class EventStore:
             yield connection
 
     def _check_there(self) -> None:
-        if self._file is not None and not self._file.exists():
+        if self._file is not None and not os.path.exists(self._file):
             raise StoreError(f"there is no database {self.name}: no campaign was ever stored there")
 
     def _check_format(self, connection: sa.Connection) -> bool:

@@ -10,8 +10,7 @@ fit minimizes over θ = (log ℓ, log v)
 
 with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimizer, whose derivative therefore has no effect. Several
 objectives and constraints share the kernel and the noise. The terms in t are summed over them, with
-a separate mean for each. In a continuous space, they are divided by the number of objectives: these
-depend on the same parameters, so they are not separate evidence. With a = S⁻¹(t − m1),
+a separate mean for each. With a = S⁻¹(t − m1),
 
     ∂L/∂log ℓ_j = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} g(r_ab) D_j,ab/ℓ_j² + (log ℓ_j − log ℓ₀)
 
@@ -144,7 +143,6 @@ class Evidence:
     scores: Floats  # (p,), the arms' mean scores; (J, p) with further objectives or constraints
     counts: Indices | Floats  # (p,), the number of pulls of each arm, or its weight if deviations are known
     results: int  # the number of all pulls
-    objectives: int = 1  # how many of them count as one
 
 
 def chosen_for_fit(scores: Floats) -> Indices:
@@ -180,8 +178,8 @@ def fit(
 ) -> Fitted:  # fmt: skip
     """Return the best of the fits that start at each of `starts`.
 
-    With several outputs, no objectives that count as one, and at least `FIRST_FIT` results, parameters whose
-    effect is not visible get the longest lengthscale. `noise`: v if it is known, not fitted.
+    With several outputs and at least `FIRST_FIT` results, parameters whose effect is not visible get
+    the longest lengthscale. `noise`: v if it is known, not fitted.
     """
     objective = _Objective(evidence, layout, family, noise)
     optima = []
@@ -192,8 +190,7 @@ def fit(
         optima.append(minimize(objective.loss, at, (objective.lower, objective.upper), STEPS))
     # rounded, so that rounding errors do not choose between equal optima
     optimum, _ = min(optima, key=lambda optimum_and_loss: round(optimum_and_loss[1], 1))
-    has_several = len(np.atleast_2d(evidence.scores)) > 1
-    if has_several and evidence.objectives == 1 and evidence.results >= FIRST_FIT:
+    if len(np.atleast_2d(evidence.scores)) > 1 and evidence.results >= FIRST_FIT:
         optimum = _without_invisible_effects(objective, optimum)
     lengthscales = np.exp(optimum[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(optimum[-1])) if noise is None else noise
@@ -205,8 +202,7 @@ def _without_invisible_effects(objective: "_Objective", optimum: Floats) -> Floa
     about as likely.
 
     Otherwise picks go to the ends of such parameters, since the uncertainty is slightly larger
-    there. An effect that is equal at both ends then stays invisible. With several objectives in a
-    continuous space, bounds are narrower at the ends (`sparse.goal_queue`), and all effects are kept.
+    there. An effect that is equal at both ends then stays invisible.
     """
     theta = optimum
     misfit = objective.misfit(theta)
@@ -256,7 +252,6 @@ class _Objective:
 
     def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
         self._scores = np.atleast_2d(evidence.scores)
-        self._objectives = evidence.objectives
         self._noise = noise
         features, self._parameters = as_one_hot(evidence.features, layout.parameters)
         self._shares = 1.0 / evidence.counts
@@ -284,8 +279,6 @@ class _Objective:
             weights = solved - mean * ones
             loss += 0.5 * float((scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean
             sensitivity -= np.multiply.outer(weights, weights)
-        loss /= self._objectives
-        sensitivity /= self._objectives
         steps = theta[:count] - self.typical
         gradient = np.empty(len(theta))
         gradient[:count] = lengthscale_gradient(sensitivity * slopes, scaled, self._parameters) + steps

@@ -126,11 +126,11 @@ class Model(Options):
         """Return the kernel with the fitted numbers, or the given kernel if nothing is fitted."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
-    def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, features: Floats, objectives: int = 1) -> Fitted:
+    def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, features: Floats) -> Fitted:
         """Return a fit to all `pulls` if one is due; values of `fitted` that are close to the new
         ones are kept. Otherwise return `fitted`.
 
-        `features` (A, d): those of all arms. `objectives`: how many of them count as one.
+        `features` (A, d): those of all arms.
         """
         if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
@@ -143,7 +143,7 @@ class Model(Options):
         if variances is not None:  # known, not fitted
             noise = known_noise(variances) if noise is None else noise
             counts = noise / variances[places]
-        evidence = Evidence(features[arms], scores[:, places], counts, pulls.total, min(objectives, len(scores)))
+        evidence = Evidence(features[arms], scores[:, places], counts, pulls.total)
         starts = [fitted]
         if len(scores) > 1:
             starts.append(prior(layout, noise))

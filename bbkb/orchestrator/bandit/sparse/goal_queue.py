@@ -16,10 +16,10 @@ import numpy as np
 from bbkb.orchestrator.bandit.arms import LEVEL
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.goals import Goals
-from bbkb.orchestrator.bandit.model.fitting import FIRST_FIT
+from bbkb.orchestrator.bandit.model.fitting import LENGTHSCALES
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.argmax_queue import BoundedSet, argmax
+from bbkb.orchestrator.bandit.sparse.argmax_queue import NOTHING, BoundedSet, argmax
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing, bounds_of, direction
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -30,9 +30,10 @@ REACH = 0.1
 LEAST_RANGE = 0.1  # in standard deviations of the scores
 ABOVE_ALL = 1.0  # in standard deviations of the scores
 CENSORED = 0.25  # see `_limit`
-# see `exploration`
-INWARD = 0.5
-MANY = 8
+# see `near_ends`
+ENDS = 0.3
+LATE = 30  # results in the fit; earlier, many effects are invisible, and results inside do not show them sooner
+LEAST_INSIDE = 16
 FIRST_SEEN = 32  # the number of arms that are evaluated first
 FIRST_LOOK = 2  # the number of arms that are evaluated next; doubled each time
 
@@ -98,28 +99,33 @@ def front_of(points: Floats) -> Floats:
     return np.array(front).T
 
 
-def exploration(state: SparseState) -> Floats | None:
-    """Return the share of the width, in [0, 1], in the upper bounds of each arm's objectives (A,); None if
-    it is 1 everywhere: with one objective, if arms repeat, or before `FIRST_FIT` results.
+def near_ends(state: SparseState) -> Indices:
+    """Return the arms that several objectives should not choose yet, ascending: those with a value in the
+    outer `ENDS` of the range, at either end, of a number whose effect is not visible after `LATE` results.
 
-    Each direction has few results, so with many parameters most of the space is uncertain, and its ends are
-    most uncertain. An effect that is equal at both ends, as around an optimum inside, would stay invisible
-    there. The share is therefore 1 in the middle of the ranges of all p numbers, and falls with the squared
-    distance from it, at the average distance by `INWARD` p/max(p, `MANY`). The first results at the ends
-    show effects that are not equal at both, and later ones are chosen for their means.
+    Uncertainty is largest at the ends, and an effect that is equal at both, as around an optimum inside,
+    stays invisible there. No arm is returned if arms repeat, or if fewer than `LEAST_INSIDE` others would be left.
     """
+    calibration = state.calibration
     layout = state.layout
-    if state.goals.objectives == 1 or layout is None or layout.repeats or state.pulls.total < FIRST_FIT:
-        return None
+    if calibration is None or calibration.fitted.results < LATE or state.goals.objectives == 1:
+        return NOTHING
+    if layout is None or layout.repeats:
+        return NOTHING
     arms = state.model.arms
+    near = np.zeros(len(arms), np.bool_)
+    longest = 0.999 * LENGTHSCALES[1] * layout.extents  # lengthscales are rounded
+    is_invisible = np.array(calibration.fitted.lengthscales) >= longest
     is_single = np.bincount(layout.parameters) == 1  # not one-hot
-    numbers = arms[:, is_single[layout.parameters] & (arms[0] > LEVEL)]
-    low, high = numbers.min(axis=0), numbers.max(axis=0)
-    varies = high > low
-    steps = (numbers - 0.5 * (low + high))[:, varies] / (high - low)[varies]
-    squared = np.sum(steps * steps, axis=1) / max(steps.shape[1], MANY)
-    shares: Floats = np.maximum(1.0 - 12.0 * INWARD * squared, 0.0)  # 1/12 is the average squared step
-    return shares
+    for column in np.flatnonzero((is_invisible & is_single)[layout.parameters] & (arms[0] > LEVEL)).tolist():
+        values = arms[:, column]
+        low = float(values.min())
+        width = float(values.max()) - low
+        is_inside = np.abs(values - (low + 0.5 * width)) < (0.5 - ENDS) * width
+        if is_inside.any() and np.ptp(values[is_inside]) > 0.0:  # else its effect would never be visible
+            near |= ~is_inside
+    is_enough = len(near) - np.count_nonzero(near) >= LEAST_INSIDE
+    return np.flatnonzero(near) if is_enough else NOTHING
 
 
 class GoalQueue:
@@ -131,8 +137,9 @@ class GoalQueue:
     def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int) -> None:
         self._goals = state.goals
         self._picking = picking
-        self._blocked = blocked
-        self._exploration = exploration(state)
+        # arms that are excluded as long as others are left
+        self._ends = np.setdiff1d(near_ends(state), blocked, assume_unique=True)
+        self._blocked = np.union1d(blocked, self._ends)
         self._number = number
         fit = state.posterior.fit
         # the constant means, which the posterior's means exclude
@@ -154,6 +161,11 @@ class GoalQueue:
         if best == -np.inf:
             self._picking.posterior.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
             arm, best = self._best(scalarizing)
+        if best == -np.inf and len(self._ends):
+            self._blocked = np.setdiff1d(self._blocked, self._ends, assume_unique=True)
+            self._ends = self._ends[:0]
+            self._number -= 1
+            return self.top()
         if best == -np.inf:
             return arm
         bounds = self._picking.bounds
@@ -193,10 +205,7 @@ class GoalQueue:
         posterior.refresh(posterior.stale)
         outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)
         upper = np.vstack((posterior.mean, self._means))[list(outputs)]
-        beyond = np.array(widths)[:, None] * np.sqrt(posterior.variance)
-        if self._exploration is not None:
-            beyond[: self._goals.objectives] *= self._exploration[posterior.arms]
-        upper += beyond
+        upper += np.array(widths)[:, None] * np.sqrt(posterior.variance)
         scores = scalarizing.scores(upper)
         scores[np.isin(posterior.arms, self._blocked, assume_unique=True)] = -np.inf
         return argmax(posterior.arms, scores, posterior.tie)

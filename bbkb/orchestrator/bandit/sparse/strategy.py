@@ -244,9 +244,7 @@ def refit(state: S, model: Model) -> S:
             fitted = replace(fitted, curve_trials=0)
         fitted = model.refit_curves(fitted, evidence, state.layout, span)
     else:
-        # measured: in a finite space, fits are better if each objective counts
-        objectives = 1 if state.layout.repeats else state.goals.objectives
-        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.arms, objectives)
+        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.arms)
     return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
 
 

@@ -108,10 +108,8 @@ def test_with_several_outputs_a_parameter_without_visible_effect_gets_the_longes
     rewards = (np.cos(2 * points[:, 0]) + 0.2 * points[:, 1], np.sin(2 * points[:, 0]) - 0.2 * points[:, 1])
     scores = np.array([scores_of(one, Outputs.HALF_RANK) for one in rewards])
 
-    def lengthscales(results: int, objectives: int = 1) -> list[float]:
-        evidence = Evidence(
-            arms.features[:results], scores[:, :results], np.ones(results, np.intp), results, objectives
-        )
+    def lengthscales(results: int) -> list[float]:
+        evidence = Evidence(arms.features[:results], scores[:, :results], np.ones(results, np.intp), results)
         fitted = fit(evidence, arms.layout, Matern52(), [prior(arms.layout, None)], None)
         return list(np.array(fitted.lengthscales) / arms.layout.extents)
 
@@ -119,15 +117,6 @@ def test_with_several_outputs_a_parameter_without_visible_effect_gets_the_longes
     assert first < weak < LENGTHSCALES[1]
     assert without == pytest.approx([LENGTHSCALES[1]] * 2, rel=1e-5)
     assert max(lengthscales(15)) < LENGTHSCALES[1]
-    assert max(lengthscales(40, objectives=2)) < LENGTHSCALES[1]
-
-
-def test_equal_objectives_count_as_one() -> None:
-    evidence, layout = random_problem(3)
-    repeated = replace(evidence, scores=np.array([evidence.scores] * 3), objectives=3)
-    one, three = (fit(each, layout, Matern52(), [prior(layout, None)], None) for each in (evidence, repeated))
-    np.testing.assert_allclose(three.lengthscales, one.lengthscales, rtol=1e-4)
-    assert three.noise == pytest.approx(one.noise, rel=1e-4)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

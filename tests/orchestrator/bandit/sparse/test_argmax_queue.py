@@ -16,10 +16,11 @@ from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards,
 from bbkb.orchestrator.bandit.sparse import argmax_queue
 from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
 from bbkb.orchestrator.bandit.sparse.goal_queue import (
+    ENDS,
     GoalQueue,
-    exploration,
     floors_and_limits,
     leaders,
+    near_ends,
     potentials,
 )
 from bbkb.orchestrator.bandit.sparse.picking import Picking
@@ -445,26 +446,28 @@ def test_goals_need_the_calibrated_model_and_as_many_rewards() -> None:
         Goals(0)
 
 
-def test_several_objectives_explore_the_middle_of_many_numbers_after_the_first_results() -> None:
-    rng = np.random.default_rng(4)
-    levels = np.eye(3)[rng.integers(3, size=500)]
-    points = np.hstack((rng.random((500, 8)), levels))  # eight numbers and a choice
-    points[:3, :8] = np.array([0.0, 1.0, 0.5])[:, None]
-    arms = Arms.of(points, np.array([*range(8), 8, 8, 8]), repeats=False).with_goals(Goals(2))
-    bbkb = strategy()
-    first = bbkb.init(arms, rng)
-    seen = [Observation(arm, float(x), further=(float(-x * x),)) for arm, x in enumerate(points[:16, 0])]
-    state = bbkb.tell(first, seen, rng)
-    shares = exploration(state)
-    assert shares is not None
-    assert shares[:3].tolist() == [0.0, 0.0, 1.0]
-    assert shares.mean() == pytest.approx(0.5, abs=0.05)
-    order = np.argsort(np.sum((points[:, :8] - 0.5) ** 2, axis=1))
-    assert np.diff(shares[order]).max() <= 1e-12  # whatever the level
-    assert exploration(first) is None
-    assert exploration(replace(state, goals=Goals(1, 1))) is None
+def test_ends_of_a_number_without_a_visible_effect_come_last_with_several_objectives() -> None:
+    points = np.random.default_rng(4).random((120, 2))
+    arms = Arms.of(points, repeats=False).with_goals(Goals(2))
+    bbkb, rng = strategy(), np.random.default_rng(0)
+    state = bbkb.init(arms, np.random.default_rng(1))
+    seen = [
+        Observation(arm, float(x), further=(float(-x * x),))  # the second number has no effect
+        for arm, x in enumerate(points[:40, 0])
+    ]
+    state = bbkb.tell(state, seen, rng)
+    state = replace(state, initial=())
+    ends = near_ends(state)
+    values = points[:, 1] - points[:, 1].min()
+    outer = np.abs(values / values.max() - 0.5) >= 0.5 - ENDS
+    assert ends.tolist() == np.flatnonzero(outer).tolist()
+    picked = arms_of(bbkb.ask(state, (), 80))
+    inside = len(points) - 40 - np.count_nonzero(outer[40:])
+    assert sorted(picked) == list(range(40, 120))
+    assert not outer[picked[:inside]].any()
+    assert not len(near_ends(replace(state, goals=Goals(1, 1))))
     assert state.layout is not None
-    assert exploration(replace(state, layout=replace(state.layout, repeats=True))) is None
+    assert not len(near_ends(replace(state, layout=replace(state.layout, repeats=True))))
 
 
 def test_goal_queue_rejects_to_continue_after_evaluated_arms_were_removed() -> None:
