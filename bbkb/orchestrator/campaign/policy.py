@@ -293,7 +293,7 @@ def _picks(state: CampaignState, now: float, room: int) -> int:
         if state.running or queued:
             return 0
         # trainings that are stopped early change the choice before the next refresh, as does a waiting retry
-        alone = state.settings.stopping is not None or state.settings.budget.steps is not None or state.backlog
+        alone = state.stopping is not None or state.settings.budget.steps is not None or state.backlog
         most = 1 if alone else _MOST_TOGETHER
         together = next((count for count in range(1, most) if is_refresh_due(state, count)), most)
         return min(together, state.remaining)

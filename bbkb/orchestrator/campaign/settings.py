@@ -770,9 +770,9 @@ class Settings(Section):
             keep_checkpoints=rule.keep_checkpoints,
         )
 
-    @cached_property
-    def stopping(self) -> StoppingRule | None:
-        """The rule that stops or pauses trials by intermediate values; None if there is none."""
+    def stopping(self, end: int | None) -> StoppingRule | None:
+        """Return the rule that stops or pauses trials by intermediate values; None if there is none.
+        `end`: the last step of a training, on which pauses depend; None if it is unknown."""
         if self.pauses_trials:
             return StoppingRule.every(self.strategy["interval"])
         match self.early_stopping:
@@ -781,7 +781,7 @@ class Settings(Section):
             case Median() as rule:
                 return StoppingRule.median(rule.after, rule.metric)
             case ModelStopping() as rule if self.training is not None:
-                return self.training.stopping(rule.after, rule.last_step)
+                return self.training.stopping(rule.after, end)
         return None
 
     @property

@@ -17,7 +17,7 @@ from bbkb.orchestrator.campaign.draft import Queue, Section, section
 from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Phase, Recommendation, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.failures import AttemptFailures, Causes, allows_retry
 from bbkb.orchestrator.campaign.results import Front, Gains
-from bbkb.orchestrator.campaign.settings import Budget, ModelStopping, Settings
+from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.trainings import (
     ENOUGH,
     EndOfBudget,
@@ -454,10 +454,7 @@ class CampaignState:
     def stopping(self) -> StoppingRule | None:
         """The rule that stops or pauses trials by intermediate values; None if there is none. Pauses
         depend on the end of a training as soon as it is known."""
-        rule, training = self.settings.early_stopping, self.settings.training
-        if training is None or not isinstance(rule, ModelStopping):
-            return self.settings.stopping
-        return training.stopping(rule.after, self.training_end)
+        return self.settings.stopping(self.training_end)
 
     @property
     def hopes(self) -> Hopes:

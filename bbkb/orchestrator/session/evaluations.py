@@ -172,7 +172,7 @@ class Evaluations:
             share=None if workers.gpus_from is None else workers.share_of(parameters),
             trials=places.outputs,
             step_limit=step_limit(state, trial.id),
-            can_be_stopped=state.settings.stopping is not None,
+            can_be_stopped=state.stopping is not None,
             recorded_step=state.trainings.step(trial.id),
             saves_checkpoint=state.saves_checkpoints,
             starts_from=trial.starts_from,

@@ -206,7 +206,7 @@ def rebuild(problem: Problem, store: EventStore, campaign: str) -> Engine:
     position, state = snapshots.load(store, campaign)
     of_model = store.read(campaign, until=position, kinds=OF_MODEL)
     with blas_threads(1), without_collector():
-        return replay(problem, store.read(campaign, after=position), of_model, state if position else None)
+        return replay(problem, store.read(campaign, after=position), of_model, state)
 
 
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:

@@ -18,7 +18,7 @@ from bbkb.orchestrator.wording import plural
 
 @dataclass
 class Findings:
-    """What `verify` has found. `problems` are damage; the first one ends the check."""
+    """What `verify` has found. `problems` are damage; an event that cannot be read or applied ends the check."""
 
     events: int = 0  # the number of intact events
     state: CampaignState = field(default_factory=CampaignState)  # after these events
@@ -94,9 +94,8 @@ def _is_of_results(event: events.ModelRefreshed, state: CampaignState) -> bool:
     trials = set(event.trials)
     finished = [ended.observation for ended in state.finished if ended.trial in trials]
     curves = () if event.curves is None else event.curves.curves
-    return event.observations == (*finished, *state.existing_observations) and curves in (
-        (), state.trainings.learned_curves,
-    )  # fmt: skip
+    is_of_trials = event.observations == (*finished, *state.existing_observations)
+    return is_of_trials and curves in ((), state.trainings.learned_curves)
 
 
 def _count(counts: Counter[str], event: events.Event) -> None:

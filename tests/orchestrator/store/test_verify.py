@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.results import Observation
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import AnyStrategy
 from bbkb.orchestrator.campaign.events import (
@@ -208,6 +209,23 @@ def test_verify_names_an_event_that_does_not_apply(
 ) -> None:
     (problem,) = findings_of(tmp_path, change(sound_log)).problems
     assert re.match(r"event \d+ \(\w+\) does not apply", problem)
+
+
+def with_another_reward(event: ModelRefreshed) -> list[Event]:
+    first, *others = event.observations
+    return [replace(event, observations=(Observation(first.arm, 7.0), *others))]
+
+
+def without_a_result(event: ModelRefreshed) -> list[Event]:
+    return [replace(event, observations=event.observations[1:])]
+
+
+@pytest.mark.parametrize("new", [with_another_reward, without_a_result])
+def test_verify_names_a_refit_that_learned_something_else(
+    tmp_path: Path, sound_log: list[Event], new: Callable[[ModelRefreshed], list[Event]]
+) -> None:
+    (problem,) = findings_of(tmp_path, edit(ModelRefreshed, new)(sound_log)).problems
+    assert problem.startswith(f"event {index(sound_log, ModelRefreshed)} (model_refreshed)")
 
 
 def test_verify_names_a_missing_event(tmp_path: Path, sound_log: list[Event]) -> None:

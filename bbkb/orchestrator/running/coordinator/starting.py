@@ -23,7 +23,7 @@ from pathlib import Path
 from ray.util.metrics import Counter, Gauge, Histogram
 
 from bbkb.orchestrator import credentials
-from bbkb.orchestrator.campaign.events import StopReason, StopRequested
+from bbkb.orchestrator.campaign.events import SessionClosed, StopReason, StopRequested
 from bbkb.orchestrator.campaign.state import Session
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import CampaignError
@@ -200,8 +200,9 @@ def ending_since(run: Run, length: int) -> End | None:
     """Return the end of the session that ended after the first `length` events; None if none has
     ended."""
     with run.store() as store:
-        session, is_new = snapshots.current(run, store).session, store.length(run.name) > length
-    return (session.outcome, session.close_reason) if is_new and session.outcome is not None else None
+        end = store.length(run.name)
+        last = store.event_at(run.name, end - 1) if end > length else None
+    return (last.outcome, last.reason) if isinstance(last, SessionClosed) else None
 
 
 def has_stop_request(store: EventStore, campaign: str, length: int) -> bool:
