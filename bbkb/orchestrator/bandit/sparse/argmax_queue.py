@@ -158,8 +158,8 @@ class LazyQueue:
     There are three groups: evaluated arms; `near` arms, which have the next largest bounds; and
     remaining arms, of which only the largest bound is used. If more than `EvaluatedArms.most` arms are
     evaluated, those with the smallest scores become near arms again, because a current score is an
-    upper bound on later scores. For the same reason, a search returns several arms: it watches the `FRONT`
-    best ones, and the next search is due when none of them exceeds the bound of the others.
+    upper bound on later scores. For the same reason, a search returns several arms if watching is cheap: it
+    watches the `FRONT` best ones, and the next search is due when none of them exceeds the bound of the others.
     """
 
     def __init__(self, remaining: RemainingInArray, scoring: Scoring, blocked: Indices = NOTHING) -> None:
@@ -171,6 +171,7 @@ class LazyQueue:
         self._is_excluded[blocked] = True
         self._pending = self._evaluated.arms  # arms that were evaluated before
         self._near = BoundedSet()
+        self._watches = self._evaluated.watch(NOTHING)  # whether watching is cheap
         self._front = NOTHING  # the positions of the watched arms
         self._others = np.inf  # an upper bound on the scores of all other arms
 
@@ -182,11 +183,12 @@ class LazyQueue:
             if least > self._others:
                 return lowest(self._evaluated.arms, self._front[equal])
         arm = self._search()
-        scores = _scores(self._scoring, self._is_excluded)
-        front = largest(scores, FRONT)
-        self._front = front if self._evaluated.watch(front) else NOTHING
-        scores[front] = -np.inf
-        self._others = max(scores.max(initial=-np.inf), self._near.top, self._remaining.top)
+        if self._watches:
+            scores = _scores(self._scoring, self._is_excluded)
+            self._front = largest(scores, FRONT)
+            self._evaluated.watch(self._front)
+            scores[self._front] = -np.inf
+            self._others = max(scores.max(initial=-np.inf), self._near.top, self._remaining.top)
         return arm
 
     def _search(self) -> int:

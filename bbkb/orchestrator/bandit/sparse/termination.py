@@ -147,8 +147,8 @@ class LocalDrift(Drift):
         return not self._lowers(self._swept_bound(anywhere))
 
     def sums_of_pulls(self) -> tuple[float, float]:
-        """Return the largest sum over the pulls since the last sweep at one of these pulls, which nearly
-        always is the maximum, and an upper bound on this sum at any x, candidate or not."""
+        """Return the largest sum over the pulls since the last complete sweep at one of these pulls, which
+        nearly always is the maximum, and an upper bound on this sum at any x, candidate or not."""
         _, _, variance, magnitudes = self._distinct()
         counts = np.array(list(self._unswept.values()))
         sums = np.divide(magnitudes**2 @ counts, variance, out=np.zeros_like(variance), where=variance > 0)
