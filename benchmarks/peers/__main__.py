@@ -15,7 +15,7 @@ from benchmarks.command import run as run_command
 from benchmarks.peers.cache import Cache, Key, SearchKey, read
 from benchmarks.peers.methods import PEERS, Options, is_applicable, known_methods, make_method
 from benchmarks.peers.search import Record, search
-from benchmarks.peers.settings import SETS, Setting, make_problem, problems, settings, shown, strategies
+from benchmarks.peers.settings import SETS, Setting, group_of, make_problem, problems, settings, shown, strategies
 from benchmarks.peers.summary import Found, tables
 from benchmarks.tables import write
 
@@ -56,7 +56,8 @@ def main(
     seeds_of_searches = range(first_seed, first_seed + seeds)
     caches = {name: Cache(out, name, Record) for name in names}
     results: dict[Setting, Found] = {}
-    for setting in settings(workers, evaluations):
+    counts = {setting: shown(setting, after) for setting in settings(workers, evaluations)}
+    for setting in counts:
         keys = {
             (name, seed): (name, setting.workers, setting.evaluations, seed)
             for seed, name in product(seeds_of_searches, selected)
@@ -64,9 +65,7 @@ def main(
         if not report:
             _run(setting, keys, caches, own_strategies, source, console)
         results[setting] = read(caches, keys)
-    listed = [
-        table for setting, records in results.items() for table in tables(setting, records, shown(setting, after))
-    ]
+    listed = [table for setting, records in results.items() for table in tables(setting, records, counts[setting])]
     write(listed, out / "results", console)
 
 
@@ -82,7 +81,7 @@ def _run(
     for (name, seed), key in keys.items():
         problem = make_problem(name, seed, source)
         for method, cache in caches.items():
-            if cache.get(*key) is not None or not is_applicable(method, problem):
+            if cache.get(*key) is not None or not is_applicable(method, group_of(name)):
                 continue
             instance = make_method(method, problem, seed, own_strategies)
             record = search(problem, instance, setting.workers, setting.evaluations, seed, (name, method))

@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.parameters import Ordered, Parameter, Range, Space
+from bbkb.objectives import coding
+from bbkb.objectives.parameters import Parameter, Range, Space
 from bbkb.orchestrator.errors import UserError
 from benchmarks.peers.engineering import DESIGNS
-from benchmarks.peers.problems import Evaluation, Point, Several, WholeSpace
+from benchmarks.peers.problems import Evaluation, Point, Several, WholeSpace, numbered, vector
 from benchmarks.tables import Floats
 
 CONSTRAINED = (
@@ -86,8 +87,9 @@ class Design:
         found: list[Floats] = []
 
         def evaluate(cube: Floats) -> Outputs:
-            columns = [_values(parameter, cube[:, place]) for place, parameter in enumerate(self.parameters)]
-            objectives, margins = self.of(np.stack(columns, axis=1))
+            placed = zip(self.parameters, cube.T, strict=True)
+            columns = [coding.values(parameter, coding.draw(parameter, column)) for parameter, column in placed]
+            objectives, margins = self.of(np.stack(columns, axis=1, dtype=np.float64))
             found.append(objectives[(margins <= 0.0).all(axis=1)])
             return objectives, margins
 
@@ -102,20 +104,6 @@ class Design:
         return np.concatenate(found)
 
 
-def _values(parameter: Parameter, unit: Floats) -> Floats:
-    """Values of the parameter at positions in [0, 1]."""
-    match parameter:
-        case Ordered(ordered=levels):
-            places = np.minimum(unit * len(levels), len(levels) - 1).astype(int)
-            chosen: Floats = np.array(levels, float)[places]
-            return chosen
-        case Range(low=low, high=high, integer=True):
-            return np.minimum(low + np.floor(unit * (high - low + 1)), high)
-        case Range(low=low, high=high):
-            return low + unit * (high - low)
-    raise TypeError(f"designs have no parameter such as {parameter}")
-
-
 @dataclass(frozen=True)
 class Front(WholeSpace):
     """The design `name` with its constraints in one of FORMS; without constraints, `form` is "margins"."""
@@ -125,16 +113,17 @@ class Front(WholeSpace):
 
     @cached_property
     def space(self) -> Space:
-        return {f"x{place}": parameter for place, parameter in enumerate(self._design.parameters)}
+        return numbered(self._design.parameters)
 
     @cached_property
     def several(self) -> Several:
-        objectives, margins = self._outputs(np.array([[_values(p, np.zeros(1))[0] for p in self._design.parameters]]))
+        smallest = [float(coding.values(parameter, np.zeros(1))[0]) for parameter in self.space.values()]
+        objectives, margins = self._outputs(np.array([smallest]))
         return Several(objectives.shape[1], margins.shape[1], self._loss)
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         """Evaluate a point. The rewards are the negated objectives."""
-        objectives, margins = self._outputs(np.array([[float(str(point[name])) for name in self.space]]))
+        objectives, margins = self._outputs(vector(point, len(self.space))[None])
         rewards = tuple((-objectives[0]).tolist())
         result = Evaluation(rewards, 0.0, margins=tuple(margins[0].tolist()))
         return Evaluation(rewards, self._loss([result]), margins=result.margins)

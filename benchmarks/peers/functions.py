@@ -24,7 +24,7 @@ from scipy.stats import qmc
 
 from bbkb.objectives.parameters import Range, Space
 from bbkb.orchestrator.errors import UserError
-from benchmarks.peers.problems import Evaluation, Point, WholeSpace
+from benchmarks.peers.problems import Evaluation, Point, WholeSpace, numbered, vector
 from benchmarks.tables import Floats
 
 NOISE = 0.01  # standard deviation of the noise, in units of (best − median)
@@ -113,11 +113,11 @@ class Function(WholeSpace):
 
     @cached_property
     def space(self) -> Space:
-        return {f"x{place}": Range(0.0, 1.0) for place in range(len(self._shape.low))}
+        return numbered([Range(0.0, 1.0)] * len(self._shape.low))
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         """Evaluate a point. The reward is −f, in the function's own units."""
-        value = float(self._at(np.array([[float(str(point[name])) for name in self.space]]))[0])
+        value = float(self._at(vector(point, len(self.space))[None])[0])
         reward = -value + self.noise * self._unit * float(rng.standard_normal())
         return Evaluation((reward,), (value - self._shape.smallest) / self._unit)
 
@@ -168,15 +168,12 @@ class Bbob(WholeSpace):
     def space(self) -> Space:
         low, high = self._bounds
         integers = self._function.number_of_integer_variables  # they are the first ones
-        return {
-            f"x{place}": Range(float(low[place]), float(high[place]), integer=place < integers)
-            for place in range(self.dimension)
-        }
+        bounds = enumerate(zip(low.tolist(), high.tolist(), strict=True))
+        return numbered([Range(*bound, integer=place < integers) for place, bound in bounds])
 
     def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
         """Evaluate a point. The reward is −f."""
-        at = np.array([float(str(point[name])) for name in self.space])
-        value = float(self._function(at))
+        value = float(self._function(vector(point, self.dimension)))
         return Evaluation((-value,), (value - self._smallest) / self._unit)
 
     @cached_property

@@ -21,7 +21,7 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.goals import Constraint, Objective
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.settings.strategies import build_strategy
-from benchmarks.peers.problems import Evaluation, Point, Problem
+from benchmarks.peers.problems import SEVERAL, Evaluation, Group, Point, Problem
 from benchmarks.peers.search import Method
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
@@ -148,18 +148,17 @@ def known_methods(names: tuple[str, ...], own_strategies: Mapping[str, Options])
             )
 
 
-def is_applicable(name: str, problem: Problem) -> bool:
-    """Return whether the method can search the problem: CMA-ES needs a space of real numbers and one
-    objective, as Vizier does, NSGA-II is for the others."""
-    if name == "nsga-ii":
-        return problem.several is not None
-    if name == "vizier":
-        return problem.several is None
-    if name != "cma-es":
-        return True
-    parameters = problem.space.values()
-    are_real = all(isinstance(one, Range) and not one.integer and one.when is None for one in parameters)
-    return are_real and problem.arms is None and problem.several is None
+def is_applicable(name: str, group: Group) -> bool:
+    """Return whether the method can search every problem of the group: CMA-ES needs real numbers and one
+    objective, Vizier one objective, and NSGA-II is for several objectives or constraints."""
+    match name:
+        case "cma-es":
+            return group in (Group.FUNCTIONS, Group.NOISY, Group.BBOB)
+        case "vizier":
+            return group not in SEVERAL
+        case "nsga-ii":
+            return group in SEVERAL
+    return True
 
 
 def make_method(name: str, problem: Problem, seed: int, own_strategies: Mapping[str, Options]) -> Method:

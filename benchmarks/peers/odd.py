@@ -15,7 +15,7 @@ import numpy as np
 from bbkb.objectives.parameters import Choice, Range, Scalar, Space
 from bbkb.objectives.sampling import make_candidates
 from benchmarks.peers.functions import SHAPES, branin, hartmann
-from benchmarks.peers.problems import Evaluation, Point, WholeSpace
+from benchmarks.peers.problems import Evaluation, Point, WholeSpace, numbered, vector
 from benchmarks.tables import Floats
 
 _PREFIX = "odd-"
@@ -60,15 +60,11 @@ Vector = Callable[[Floats], float]  # a function of the numbers x0, x1, … of a
 
 
 def _box(dimension: int, low: float = 0.0, high: float = 1.0, integer: bool = False) -> Space:
-    return {f"x{place}": Range(low, high, integer=integer) for place in range(dimension)}
-
-
-def _x(point: Point, dimension: int) -> Floats:
-    return np.array([point[f"x{place}"] for place in range(dimension)], np.float64)
+    return numbered([Range(low, high, integer=integer)] * dimension)
 
 
 def _numeric(space: Space, of: Vector, noise: Noise | None = None, fails: Fails | None = None) -> Odd:
-    return Odd(space, lambda point: of(_x(point, len(space))), noise, fails)
+    return Odd(space, lambda point: of(vector(point, len(space))), noise, fails)
 
 
 def _bowl(center: Floats, weights: Floats | float = 1.0) -> Vector:
@@ -143,7 +139,7 @@ def _two_hundred_levels(centers: Floats, rng: Rng) -> Odd:
 
     def of(point: Point) -> float:
         level = levels[str(point["level"])]
-        return float(offsets[level] + 4.0 * (_x(point, 1)[0] - centers[level]) ** 2)
+        return float(offsets[level] + 4.0 * (vector(point, 1)[0] - centers[level]) ** 2)
 
     return Odd({"level": Choice((*levels,)), **_box(1)}, of)
 
@@ -220,7 +216,7 @@ def _failing_half_space(rng: Rng) -> Odd:
     edge = float(np.quantile(points @ normal, 0.8))
     inside = points[np.all(np.abs(points - 0.5) < 0.3, axis=1)]
     center = inside[np.abs(inside @ normal - edge + 0.02).argmin()]
-    return _numeric(_box(4), _bowl(center), fails=lambda point, rng: bool(_x(point, 4) @ normal > edge))
+    return _numeric(_box(4), _bowl(center), fails=lambda point, rng: bool(vector(point, 4) @ normal > edge))
 
 
 def _failing_at_random(rng: Rng) -> Odd:
@@ -234,7 +230,7 @@ def _failing_level(rng: Rng) -> Odd:
     of = _bowl(rng.uniform(0.2, 0.8, 3))
 
     def with_level(point: Point) -> float:
-        return 0.1 * levels.index(point["level"]) + of(_x(point, 3))
+        return 0.1 * levels.index(point["level"]) + of(vector(point, 3))
 
     space: Space = {"level": Choice(("a", "b", "c", "d", "e")), **_box(3)}
     return Odd(space, with_level, fails=lambda point, rng: point["level"] == levels[1])
@@ -280,7 +276,7 @@ _NOISY: Mapping[str, _Maker] = {
     "noisy-bowl": partial(_bowl4, _gaussian(0.5)),
     "noisy-grid": _noisy_grid,
     "noise-by-place": partial(
-        _shifted, _hartmann3, 3, lambda point, value, rng: _x(point, 1)[0] * rng.standard_normal()
+        _shifted, _hartmann3, 3, lambda point, value, rng: vector(point, 1)[0] * rng.standard_normal()
     ),
     "noise-by-value": partial(_bowl4, lambda point, value, rng: 0.5 * value * rng.standard_normal()),
     "heavy-tails": partial(_shifted, _hartmann3, 3, lambda point, value, rng: 0.1 * rng.standard_t(1.5)),

@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 
 from bbkb.objectives.objective import Candidates
-from bbkb.objectives.parameters import Scalar, Space
+from bbkb.objectives.parameters import Parameter, Scalar, Space
+from benchmarks.tables import Floats
 
 Point = Mapping[str, Scalar]
 
@@ -36,6 +37,9 @@ class Group(StrEnum):
     MARGINS = "constraints as margins"
     VIOLATIONS = "constraints as violations"
     TOTAL = "constraints as one total"
+
+
+SEVERAL = (Group.ENGINEERING, Group.MARGINS, Group.VIOLATIONS, Group.TOTAL)  # with several objectives or constraints
 
 
 @dataclass(frozen=True)
@@ -98,3 +102,13 @@ class WholeSpace:
     def several(self) -> Several | None:
         """None: there is one objective, and no constraint."""
         return None
+
+
+def numbered(parameters: Sequence[Parameter]) -> Space:
+    """The space of the parameters x0, x1, …"""
+    return {f"x{place}": parameter for place, parameter in enumerate(parameters)}
+
+
+def vector(point: Point, dimension: int) -> Floats:
+    """The first `dimension` numbers x0, x1, … of a point."""
+    return np.array([point[f"x{place}"] for place in range(dimension)], np.float64)

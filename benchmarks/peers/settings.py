@@ -49,12 +49,18 @@ SUITES: Mapping[str, Group] = {  # not in `all`
     "rbv2-others": Group.RBV2,
     "olympus": Group.OLYMPUS,
     "trainings": Group.TRAININGS,
-    "odd-noisy": Group.ODD_NOISY,  # some of `odd`
     "odd": Group.ODD,
+    "odd-noisy": Group.ODD_NOISY,  # some of `odd`
     "engineering": Group.ENGINEERING,
     "margins": Group.MARGINS,
     "violations": Group.VIOLATIONS,
     "total": Group.TOTAL,
+}
+_GROUPS = {
+    **dict.fromkeys(TABLES, Group.TABLES),
+    **dict.fromkeys(SETS["functions"], Group.FUNCTIONS),
+    **dict.fromkeys(SETS["noisy"], Group.NOISY),
+    **{name: group for suite, group in SUITES.items() for name in SETS[suite]},
 }
 
 
@@ -93,6 +99,11 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
     if name in DESIGNS or name.partition("-")[2] in fronts.FORMS:
         return fronts.load_front(name)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)
+
+
+def group_of(problem: str) -> Group:
+    """The group of the problem with this name."""
+    return _GROUPS[problem]
 
 
 def problems(text: str) -> tuple[str, ...]:

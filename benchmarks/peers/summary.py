@@ -9,10 +9,10 @@ import numpy as np
 from scipy.stats import rankdata
 
 from benchmarks.peers.cache import Key, common
+from benchmarks.peers.methods import is_applicable
 from benchmarks.peers.problems import Group
 from benchmarks.peers.search import MARKS, Record
-from benchmarks.peers.settings import SETS, SUITES, Setting
-from benchmarks.peers.tables import TABLES
+from benchmarks.peers.settings import Setting, group_of
 from benchmarks.tables import Cell, Floats, Table
 
 Found = Mapping[str, Mapping[Key, Record]]  # by method
@@ -94,31 +94,17 @@ def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
 
 Measure = Callable[[Record], float]
 
-_LOGARITHMIC = (
-    Group.FUNCTIONS,
-    Group.NOISY,
-    Group.BBOB,
-    Group.MIXINT,
-    Group.ODD,
-)  # logarithms of their regrets are shown
+# logarithms of their regrets are shown
+_LOGARITHMIC = (Group.FUNCTIONS, Group.NOISY, Group.BBOB, Group.MIXINT, Group.ODD)
 BASE = "tpe"  # the method that differences refer to
 
 
-def group_of(problem: str) -> Group:
-    """The group of the problem with this name."""
-    if problem in TABLES:
-        return Group.TABLES
-    for suite, group in SUITES.items():
-        if problem in SETS[suite]:
-            return group
-    return Group.NOISY if problem.endswith("-noisy") else Group.FUNCTIONS
-
-
 def searches_of_group(results: Found, group: Group) -> Found:
-    """The searches on problems of `group`; methods without any are left out."""
+    """The searches on problems of `group`; methods without any, or not for the whole group, are left out."""
     of_group = {
         method: {key: record for key, record in records.items() if group_of(key[0]) == group}
         for method, records in results.items()
+        if is_applicable(method, group)
     }
     return {method: records for method, records in of_group.items() if records}
 
