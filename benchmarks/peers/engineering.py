@@ -30,7 +30,7 @@ _WIRES = (
 
 
 @dataclass(frozen=True)
-class Design:
+class Formula:
     """A problem: its parameters and its function."""
 
     parameters: tuple[Parameter, ...]
@@ -166,19 +166,19 @@ def _whole(low: int, high: int) -> Range:
 
 
 _ROOT = float(np.sqrt(2.0))
-DESIGNS: Mapping[str, Design] = {
-    "re21": Design(_ranges((1.0, 3.0), (_ROOT, 3.0), (_ROOT, 3.0), (1.0, 3.0)), _four_bar_truss),
-    "re22": Design((Ordered(_BAR_AREAS), *_ranges((0.0, 20.0), (0.0, 40.0))), _concrete_beam),
-    "re23": Design((_whole(1, 100), _whole(1, 100), *_ranges((10.0, 200.0), (10.0, 240.0))), _pressure_vessel),
-    "re24": Design(_ranges((0.5, 4.0), (0.5, 50.0)), _hatch_cover),
-    "re25": Design((_whole(1, 70), *_ranges((0.6, 3.0)), Ordered(_WIRES)), _coil_spring),
-    "re31": Design(_ranges((1e-5, 100.0), (1e-5, 100.0), (1.0, 3.0)), _two_bar_truss),
-    "re32": Design(_ranges((0.125, 5.0), (0.1, 10.0), (0.1, 10.0), (0.125, 5.0)), _welded_beam),
-    "re33": Design(_ranges((55.0, 80.0), (75.0, 110.0), (1000.0, 3000.0), (11.0, 20.0)), _disc_brake),
-    "re34": Design(_ranges(*((1.0, 3.0),) * 5), _crashworthiness),
-    "re35": Design(
+DESIGNS: Mapping[str, Formula] = {
+    "re21": Formula(_ranges((1.0, 3.0), (_ROOT, 3.0), (_ROOT, 3.0), (1.0, 3.0)), _four_bar_truss),
+    "re22": Formula((Ordered(_BAR_AREAS), *_ranges((0.0, 20.0), (0.0, 40.0))), _concrete_beam),
+    "re23": Formula((_whole(1, 100), _whole(1, 100), *_ranges((10.0, 200.0), (10.0, 240.0))), _pressure_vessel),
+    "re24": Formula(_ranges((0.5, 4.0), (0.5, 50.0)), _hatch_cover),
+    "re25": Formula((_whole(1, 70), *_ranges((0.6, 3.0)), Ordered(_WIRES)), _coil_spring),
+    "re31": Formula(_ranges((1e-5, 100.0), (1e-5, 100.0), (1.0, 3.0)), _two_bar_truss),
+    "re32": Formula(_ranges((0.125, 5.0), (0.1, 10.0), (0.1, 10.0), (0.125, 5.0)), _welded_beam),
+    "re33": Formula(_ranges((55.0, 80.0), (75.0, 110.0), (1000.0, 3000.0), (11.0, 20.0)), _disc_brake),
+    "re34": Formula(_ranges(*((1.0, 3.0),) * 5), _crashworthiness),
+    "re35": Formula(
         (*_ranges((2.6, 3.6), (0.7, 0.8)), _whole(17, 28), *_ranges((7.3, 8.3), (7.3, 8.3), (2.9, 3.9), (5.0, 5.5))),
         _speed_reducer,
     ),
-    "re37": Design(_ranges(*((0.0, 1.0),) * 4), _rocket_injector),
+    "re37": Formula(_ranges(*((0.0, 1.0),) * 4), _rocket_injector),
 }

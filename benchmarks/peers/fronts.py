@@ -2,7 +2,7 @@
 
 `re21` to `re37` are engineering designs (`benchmarks.peers.engineering`). `g6-margins`,
 `g6-violations` and `g6-total` are one problem of pymoo (Blank and Deb 2020), whose constraints are
-given as margins g, as violations max(0, g), or as the sum of all violations.
+given as margins g, as violations max(0, g), or as the sum of all violations. `spring` is not pymoo's.
 
 The regret is 1 − the hypervolume of the feasible results, as a share of that of the best known
 ones: the non-dominated results of random and evolutionary search with 30 000 evaluations. The
@@ -11,7 +11,7 @@ with one objective, from the median of the first hundred feasible results. Needs
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib.util import find_spec
 from typing import Any
@@ -126,7 +126,7 @@ class Front(WholeSpace):
         objectives, margins = self._outputs(vector(point, len(self.space))[None])
         rewards = tuple((-objectives[0]).tolist())
         result = Evaluation(rewards, 0.0, margins=tuple(margins[0].tolist()))
-        return Evaluation(rewards, self._loss([result]), margins=result.margins)
+        return replace(result, regret=self._loss([result]))
 
     def _loss(self, results: Sequence[Evaluation]) -> float:
         feasible = [result.rewards for result in results if result.is_feasible]
@@ -143,8 +143,8 @@ class Front(WholeSpace):
 
 def load_front(name: str) -> Front:
     """The problem of a name such as `re21` or `g6-total`."""
-    design, _, form = name.partition("-")
-    return Front(design, form or "margins")
+    of, _, form = name.partition("-")
+    return Front(of, form or "margins")
 
 
 @cache
